@@ -1,0 +1,45 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := build/demo
+
+.PHONY: install demo test check lint types schema scale clean help
+
+help:            ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
+
+install: $(STAMP)  ## make .venv with the package and its development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)   ## embed this project's own documentation and ask it a question
+	@rm -rf $(DEMO)
+	$(BIN)/python examples/chunk_markdown.py README.md CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
+	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
+	$(BIN)/python examples/ask.py $(DEMO)/out "What happens when a chunk file is cut in half?"
+
+test: $(STAMP)   ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: lint types test  ## what CI runs: lint, types, tests
+
+schema: $(STAMP)  ## write docs/summary.schema.json anew
+	$(BIN)/python -m ultimate_embedder.report.schema > docs/summary.schema.json
+
+scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
+	$(BIN)/python benchmarks/scale.py
+
+clean:
+	rm -rf $(VENV) build

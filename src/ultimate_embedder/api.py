@@ -1,0 +1,52 @@
+"""The Python entry point: a run with everything that watches it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.config import RunConfig, make_config
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.events import RunFinished, fan_out
+from ultimate_embedder.pipeline import run
+from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
+
+
+def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **options: Any) -> RunSummary:
+    """Embed every collection below `chunks` into `output` and give the summary.
+
+    Takes the options of the command line, with underscores: `models=["bge-m3"]`, `max_tokens=512`,
+    `exports=["npy"]`. A collection that fails is in the summary (`summary.ok` is False then); what keeps
+    the whole run from starting (a missing model, a wrong option) is raised.
+    """
+    return run_and_report(make_config(chunks, output, **options), quiet=quiet)
+
+
+def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
+    """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends."""
+    started = time.perf_counter()
+    builder = SummaryBuilder()
+    with contextlib.ExitStack() as stack:
+        sinks = [builder, stack.enter_context(make_progress(quiet))]
+        if not config.dry_run:
+            log = EventLog(config.output / "events.jsonl")
+            stack.callback(log.close)
+            sinks.insert(0, log)
+        emit = fan_out(list(sinks))
+        try:
+            run(config, emit)
+        except BaseException as error:
+            emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
+            raise
+        finally:
+            if builder.began and not config.dry_run:
+                builder.write(config.summary_path)
+    return builder.summary
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return str(error) if isinstance(error, UltimateEmbedderError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,15 @@
+"""Find collections and read their chunk files."""
+
+from ultimate_embedder.chunks.discover import Discovery, find_collections
+from ultimate_embedder.chunks.load import LoadedChunks, load_chunks
+from ultimate_embedder.chunks.table import ChunkTable, TableRows, text_key
+
+__all__ = [
+    "ChunkTable",
+    "Discovery",
+    "LoadedChunks",
+    "TableRows",
+    "find_collections",
+    "load_chunks",
+    "text_key",
+]

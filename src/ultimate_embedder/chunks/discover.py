@@ -1,0 +1,101 @@
+"""Find the collections below a folder: which sub-folders hold chunk files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ultimate_embedder.config import suggest
+from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.types import Collection
+
+NAMING_RULE = "chunk files are named *_chunks.json, *.jsonl, *.ndjson or *.parquet"
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What was found: collections, names that were asked for and are not there, and what was passed over."""
+
+    collections: tuple[Collection, ...]
+    missing: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None = None) -> Discovery:
+    """Find every collection below `root`, or just the `wanted` ones; the folder `skip` is not entered."""
+    if root.is_file():
+        return _select((Collection(_stem(root), root.parent, (root,)),), wanted, [])
+    warnings: list[str] = []
+    name = root.resolve().name or "chunks"
+    folders = _sub_folders(root, skip, warnings)
+    collections = []
+    if direct := tuple(sorted(file for file in _entries(root, warnings) if is_chunk_file(file))):
+        taken = any(folder.name == name for folder in folders)
+        collections.append(Collection(f"{name}-root" if taken else name, root, direct))
+    for folder in folders:
+        files = tuple(sorted(_walk(folder, skip, warnings)))
+        if files:
+            collections.append(Collection(folder.name, folder, files))
+        else:
+            warnings.append(f"{folder}: no chunk files in it ({NAMING_RULE})")
+    return _select(tuple(collections), wanted, warnings)
+
+
+def is_chunk_file(path: Path) -> bool:
+    """Whether a file's name says that it holds chunks."""
+    name = path.name.lower()
+    if name.startswith(".") or not path.is_file():
+        return False
+    return name.endswith(("_chunks.json", ".jsonl", ".ndjson", ".parquet")) or name == "chunks.json"
+
+
+def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnings: list[str]) -> Discovery:
+    if not wanted:
+        return Discovery(collections, (), tuple(warnings))
+    names = [collection.name for collection in collections]
+    missing = tuple(name for name in wanted if name not in names)
+    warnings = [f"collection {name} is not there.{suggest(name, names)}" for name in missing]
+    return Discovery(tuple(c for c in collections if c.name in wanted), missing, tuple(warnings))
+
+
+def _sub_folders(root: Path, skip: Path | None, warnings: list[str]) -> list[Path]:
+    return sorted(entry for entry in _entries(root, warnings) if _may_enter(entry, skip))
+
+
+def _walk(top: Path, skip: Path | None, warnings: list[str]) -> Iterator[Path]:
+    """Yield the chunk files below `top`, following links but never into a folder a second time."""
+    seen: set[tuple[int, int]] = set()
+    pending = [top]
+    while pending:
+        folder = pending.pop()
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in _entries(folder, warnings):
+            if is_chunk_file(entry):
+                yield entry
+            elif _may_enter(entry, skip):
+                pending.append(entry)
+
+
+def _entries(folder: Path, warnings: list[str]) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError as error:
+        warnings.append(f"{folder}: cannot be listed ({error.strerror}); what is in it was not read")
+        return []
+
+
+def _may_enter(entry: Path, skip: Path | None) -> bool:
+    if entry.name.startswith(".") or not entry.is_dir():
+        return False
+    if skip is not None and entry.resolve() == skip.resolve():
+        return False
+    return not (entry / LOCK_NAME).exists()  # an output of ours, not input
+
+
+def _stem(file: Path) -> str:
+    return file.stem.removesuffix("_chunks") or file.stem

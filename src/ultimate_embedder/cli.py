@@ -1,0 +1,201 @@
+"""The command line: words in, words out. Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ultimate_embedder._version import __version__
+from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, MODES, PRECISIONS, make_config, suggest
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        return int(options.command(options))
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except UltimateEmbedderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _embed(options: argparse.Namespace) -> int:
+    config = make_config(
+        options.chunks,
+        options.output,
+        collections=options.collections,
+        models=options.models,
+        mode=options.mode,
+        devices=options.devices,
+        max_tokens=options.max_tokens,
+        dim=options.dim,
+        precision=options.precision,
+        exports=options.export,
+        summary=options.summary,
+        dry_run=options.dry_run,
+    )
+    from ultimate_embedder.api import run_and_report
+    from ultimate_embedder.report import print_summary
+
+    summary = run_and_report(config, quiet=options.quiet)
+    if options.json:
+        print(summary.model_dump_json(indent=2))
+    else:
+        print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+    return EXIT_OK if summary.ok else EXIT_FAILED
+
+
+def _upload(options: argparse.Namespace) -> int:
+    api_key = None
+    if options.api_key_env:
+        api_key = os.environ.get(options.api_key_env)
+        if not api_key:
+            raise UsageError(f"--api-key-env {options.api_key_env}: that variable is not set.")
+    if not options.folder.is_dir():
+        raise UsageError(f"{options.folder} is not a folder. Give the --output of an earlier embed.")
+    from ultimate_embedder.export import upload
+    from ultimate_embedder.report import make_progress
+
+    with make_progress(options.quiet) as progress:
+        reports = upload(options.folder, options.url, progress, options.collection, api_key)
+    for report in reports:
+        print(f"{report.collection}: {report.counted} of {report.points} points in {report.target}")
+    return EXIT_OK
+
+
+def _models_list(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import MODELS
+
+    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':12} note")
+    for spec in MODELS:
+        code = "needed" if spec.remote_code else "no"
+        print(f"{spec.key:28}{spec.kind:10}{spec.dim or '-':>6}{spec.max_tokens:>8}  {code:12} {spec.note}")
+    return EXIT_OK
+
+
+def _models_show(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import find_spec
+    from ultimate_embedder.models.registry import unknown_model
+
+    spec = find_spec(options.key)
+    if spec is None:
+        raise unknown_model(options.key)
+    dims = ", ".join(map(str, spec.matryoshka_dims)) or "none"
+    rows = {
+        "key": spec.key,
+        "hub id": spec.hub_id,
+        "kind": spec.kind,
+        "dims": spec.dim or "-",
+        "can be cut to": dims,
+        "token limit": spec.max_tokens,
+        "document prompt": repr(spec.document_prompt.text) if spec.document_prompt else "none",
+        "query prompt": repr(spec.query_prompt.text) if spec.query_prompt else "none",
+        "remote code": "needed" if spec.remote_code else "no",
+        "revision": spec.revision or "not pinned",
+        "also called": ", ".join(spec.aliases) or "-",
+        "note": spec.note,
+    }
+    for name, value in rows.items():
+        print(f"{name:16} {value}")
+    return EXIT_OK
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that says what a misspelled option may have meant."""
+
+    def error(self, message: str) -> NoReturn:
+        words = message.rpartition("unrecognized arguments: ")[2].split() if "unrecognized" in message else []
+        known = [option for action in self._actions for option in action.option_strings]
+        hints = "".join(suggest(word.partition("=")[0], known) for word in words if word.startswith("--"))
+        self.exit(EXIT_USAGE, f"error: {message}.{hints}\n'{self.prog} --help' lists the options.\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ultimate-embedder",
+        description="Turn collections of pre-chunked documents into vectors and put them into Qdrant.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"ultimate-embedder {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_embed(commands)
+    _add_upload(commands)
+    _add_models(commands)
+    return parser
+
+
+def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
+    embed = commands.add_parser(
+        "embed",
+        help="make vectors and exports from chunk files",
+        description="Embed every collection below CHUNKS. Run the same command again to go on after an "
+        "interruption, or after adding chunks: vectors that are stored are not computed again.",
+        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage.",
+        allow_abbrev=False,
+    )
+    embed.set_defaults(command=_embed)
+    embed.add_argument("chunks", metavar="CHUNKS", help="folder of chunk files; each sub-folder is a collection")
+    embed.add_argument("--output", required=True, metavar="DIR", help="where vectors, exports and summary go")
+    embed.add_argument("--collections", default="", metavar="NAME,...", help="only these (default: all)")
+    embed.add_argument(
+        "--models",
+        default=DEFAULT_MODEL,
+        metavar="KEY_OR_PATH[=WEIGHT],...",
+        help="a name from 'models list' or the folder of a model (default: %(default)s)",
+    )
+    embed.add_argument("--mode", default="auto", metavar="MODE", help=f"{' | '.join(MODES)} (default: auto)")
+    embed.add_argument("--devices", default="auto", metavar="DEVICES", help="auto | cpu | cuda | simulated:NxSIZE")
+    embed.add_argument("--max-tokens", type=int, metavar="N", help="cut texts here (default: the model's limit)")
+    embed.add_argument("--dim", type=int, metavar="N", help="shorter vectors, from models trained for it")
+    embed.add_argument("--precision", default="auto", metavar="P", help=f"{' | '.join(PRECISIONS)}")
+    embed.add_argument(
+        "--export",
+        default=",".join(EXPORT_KINDS),
+        metavar="KIND,...",
+        help="which files to write (default: %(default)s)",
+    )
+    embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
+    embed.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
+    embed.add_argument("--quiet", action="store_true", help="no progress")
+    embed.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
+
+
+def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
+    upload = commands.add_parser(
+        "upload",
+        help="send finished collections to a Qdrant server",
+        description="Upload what embed wrote. Can be interrupted and repeated: points are never doubled.",
+        allow_abbrev=False,
+    )
+    upload.set_defaults(command=_upload)
+    upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
+    upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")
+    upload.add_argument("--collection", metavar="NAME", help="name in Qdrant (default: from collection and model)")
+    upload.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the API key")
+    upload.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
+    models = commands.add_parser("models", help="which models there are", allow_abbrev=False)
+    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    listing = actions.add_parser("list", help="the known models", allow_abbrev=False)
+    listing.set_defaults(command=_models_list)
+    show = actions.add_parser("show", help="everything about one model", allow_abbrev=False)
+    show.set_defaults(command=_models_show)
+    show.add_argument("key", metavar="KEY")

@@ -1,0 +1,146 @@
+"""The options of a run: validated once, here, and never changed afterwards. Only this file reads the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ultimate_embedder.errors import UsageError
+
+Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
+Precision = Literal["auto", "fp32", "fp16"]
+ExportKind = Literal["npy", "parquet", "jsonl", "qdrant"]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+EXPORT_KINDS: tuple[ExportKind, ...] = get_args(ExportKind)
+DEFAULT_MODEL = "all-minilm-l6-v2"
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model the user asked for, by registry key or folder, and its weight in an ensemble."""
+
+    name: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run does."""
+
+    chunks: Path
+    output: Path
+    collections: tuple[str, ...] = ()
+    models: tuple[ModelChoice, ...] = (ModelChoice(DEFAULT_MODEL),)
+    mode: Mode = "auto"
+    devices: str = "auto"
+    max_tokens: int | None = None
+    dim: int | None = None
+    precision: Precision = "auto"
+    exports: tuple[ExportKind, ...] = EXPORT_KINDS
+    summary: Path | None = None
+    dry_run: bool = False
+
+    @property
+    def summary_path(self) -> Path:
+        """Where the summary goes: the path that was asked for, else into the output folder."""
+        return self.summary or self.output / "summary.json"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The options as plain JSON data, for the summary."""
+        plain = dataclasses.asdict(self)
+        return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+
+
+def make_config(
+    chunks: str | Path,
+    output: str | Path,
+    *,
+    collections: str | Iterable[str] = (),
+    models: str | Sequence[str] = (DEFAULT_MODEL,),
+    mode: str = "auto",
+    devices: str = "auto",
+    max_tokens: int | None = None,
+    dim: int | None = None,
+    precision: str = "auto",
+    exports: str | Iterable[str] = EXPORT_KINDS,
+    summary: str | Path | None = None,
+    dry_run: bool = False,
+) -> RunConfig:
+    """Turn what the user wrote into a valid `RunConfig`, or say which word is wrong and what it may be."""
+    chunks, output = Path(chunks), Path(output)
+    if not chunks.exists():
+        raise UsageError(f"{chunks} does not exist. Give the folder that holds your chunk files.")
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"--output {output} is a file. Give a folder, or a name that is still free.")
+    if output.resolve() == chunks.resolve():
+        raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
+    chosen = tuple(parse_model_choice(word) for word in _words(models))
+    if not chosen:
+        raise UsageError("--models is empty. 'ultimate-embedder models list' shows the names.")
+    return RunConfig(
+        chunks=chunks,
+        output=output,
+        collections=tuple(_words(collections)),
+        models=chosen,
+        mode=one_of(mode, MODES, "--mode"),
+        devices=_devices(devices),
+        max_tokens=_at_least(max_tokens, 8, "--max-tokens"),
+        dim=_at_least(dim, 1, "--dim"),
+        precision=one_of(precision, PRECISIONS, "--precision"),
+        exports=tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in _words(exports))),
+        summary=Path(summary) if summary is not None else None,
+        dry_run=dry_run,
+    )
+
+
+def parse_model_choice(word: str) -> ModelChoice:
+    """Read `KEY_OR_PATH` or `KEY_OR_PATH=WEIGHT`."""
+    name, equals, weight = word.rpartition("=")
+    if not equals:
+        return ModelChoice(word)
+    try:
+        value = float(weight)
+    except ValueError:
+        if Path(word).exists():  # a folder whose name has an equals sign
+            return ModelChoice(word)
+        raise UsageError(f"--models {word}: {weight!r} is not a number. Write KEY=0.7, for example.") from None
+    if not 0 < value < float("inf"):
+        raise UsageError(f"--models {word}: a weight must be a positive number.")
+    return ModelChoice(name, value)
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """Say what `word` may have meant: ' Did you mean X?' or nothing."""
+    close = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def one_of(word: str, valid: tuple[Any, ...], option: str) -> Any:
+    """Check that `word` is one of `valid`."""
+    if word in valid:
+        return word
+    raise UsageError(f"{option} {word}: not one of {', '.join(valid)}.{suggest(word, valid)}")
+
+
+def _words(value: str | Iterable[str]) -> list[str]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _at_least(value: int | None, least: int, option: str) -> int | None:
+    if value is not None and value < least:
+        raise UsageError(f"{option} {value}: must be at least {least}.")
+    return value
+
+
+def _devices(word: str) -> str:
+    kinds = ("auto", "cpu", "cuda")
+    if word.startswith("simulated:"):
+        return word
+    return str(one_of(word, kinds, "--devices"))

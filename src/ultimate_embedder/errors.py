@@ -1,0 +1,36 @@
+"""What can go wrong, as a tree.
+
+UltimateEmbedderError
+├── UsageError           an option or a path that cannot work; nothing was started (exit code 2)
+├── ModelError           a model that is missing, broken or of the wrong kind
+├── OutputError          the output folder is in use, full or not writable
+├── NoVectorsError       every record of a collection was rejected
+└── UploadError          Qdrant refused, or stayed away
+
+Every message says what is wrong, where, and what to do next.
+A record that cannot be embedded is not an error: it becomes a `Rejected` and the rest goes on.
+"""
+
+
+class UltimateEmbedderError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class UsageError(UltimateEmbedderError):
+    """An option or a path that cannot work."""
+
+
+class ModelError(UltimateEmbedderError):
+    """A model that is missing, broken or of the wrong kind."""
+
+
+class OutputError(UltimateEmbedderError):
+    """The output folder is in use, full or not writable."""
+
+
+class NoVectorsError(UltimateEmbedderError):
+    """Every record of a collection was rejected."""
+
+
+class UploadError(UltimateEmbedderError):
+    """Qdrant refused the upload, or stayed away."""

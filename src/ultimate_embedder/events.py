@@ -1,0 +1,252 @@
+"""What happens during a run, as it happens.
+
+The parts emit events and keep no statistics; progress, summary and `events.jsonl` are made of events alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events; `collection` is None for what concerns the whole run."""
+
+    collection: str | None = None
+    timestamp: float = field(default_factory=time.time)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event as plain JSON data, its name first."""
+        return {"event": type(self).__name__, **dataclasses.asdict(self, dict_factory=_json_dict)}
+
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event):
+    """Options are resolved and nothing is wrong with them."""
+
+    options: dict[str, Any]
+    chunks: str
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionStarted(Event):
+    """A collection's files are about to be read."""
+
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkRejected(Event):
+    """A record cannot be embedded."""
+
+    rejected: Rejected
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdRepeated(Event):
+    """Two chunks of a collection share an id; the later one got another."""
+
+    repeated: RepeatedId
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksLoaded(Event):
+    """All files of a collection are read: found = loaded + rejected."""
+
+    found: int
+    loaded: int
+    rejected: int
+    distinct_texts: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResolved(Event):
+    """A model's files are found on this machine."""
+
+    model: str
+    hub_id: str | None
+    source: str
+    path: str
+    revision: str
+    digest: str
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLoaded(Event):
+    """A model is in memory, ready to encode."""
+
+    model: str
+    device: str
+    dtype: str
+    dim: int
+    max_tokens: int
+    document_prompt: str
+    tokenizer: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassStarted(Event):
+    """One model is about to go over one collection; `stored_texts` of its texts have vectors already."""
+
+    model: str
+    model_pass: int
+    weight: float
+    device: str
+    dtype: str
+    fingerprint: str
+    texts: int
+    stored_texts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowTokenized(Event):
+    """The tokeniser, running ahead, has finished a window."""
+
+    model: str
+    texts: int
+    tokens: int
+    truncated: int
+    batches: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchEncoded(Event):
+    """One forward is done, checked and handed to the store."""
+
+    model: str
+    model_pass: int
+    batch_index: int
+    rows: int
+    tokens: int
+    padded_tokens: int
+    longest: int
+    bad_rows: int
+    wait_seconds: float
+    forward_seconds: float
+    memory: MemorySnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassFinished(Event):
+    """Every text of the collection has its vector from this model on disk."""
+
+    model: str
+    model_pass: int
+    dim: int
+    truncated: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportStarted(Event):
+    """An export is about to be written."""
+
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportWritten(Event):
+    """An export is on disk under its final name."""
+
+    exported: ExportedFile
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mitigated(Event):
+    """A recorded decision to change course."""
+
+    kind: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warned(Event):
+    """Something the user should know; the run goes on."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionFinished(Event):
+    """A collection has reached its final status."""
+
+    status: Status
+    target_qdrant_collection: str | None = None
+    error: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished(Event):
+    """The last event; `error` is set when the run could not be carried out."""
+
+    error: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadStarted(Event):
+    """Points are about to be sent; `uploaded` of them were sent by an earlier, interrupted upload."""
+
+    target: str
+    points: int
+    uploaded: int
+    created: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchUploaded(Event):
+    """The server has taken a batch of points."""
+
+    target: str
+    points: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retried(Event):
+    """A call failed in a way that may pass, and will be tried again."""
+
+    what: str
+    attempt: int
+    wait_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadFinished(Event):
+    """The server holds every point; `counted` is its own word for it."""
+
+    target: str
+    counted: int
+    seconds: float
+
+
+def fan_out(sinks: list[Emit]) -> Emit:
+    """Make one `emit` that hands each event to every sink, in order."""
+
+    def emit(event: Event) -> None:
+        for sink in sinks:
+            sink(event)
+
+    return emit
+
+
+def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in items}

@@ -1,0 +1,24 @@
+"""`points.jsonl`: one Qdrant point a line: id, vector, payload."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import orjson
+
+from ultimate_embedder.export.points import Points
+from ultimate_embedder.files import whole_file
+
+
+def write(points: Points, path: Path) -> None:
+    """Write every point as a line of JSON."""
+    with whole_file(path) as file:
+        for block in points.blocks():
+            for row in range(len(block)):
+                # orjson writes the shortest decimals that give the same float32 back, and fast;
+                # the payload may hold integers beyond 64 bits, which only the slower json takes
+                vector = orjson.dumps(block.vectors[row], option=orjson.OPT_SERIALIZE_NUMPY)
+                payload = json.dumps(block.payload(row), ensure_ascii=False).encode()
+                identifier = block.point_ids[row].encode()
+                file.write(b'{"id":"%s","vector":%s,"payload":%s}\n' % (identifier, vector, payload))

@@ -1,0 +1,111 @@
+"""`chunks.parquet`: ids, text, metadata and vector of every chunk; what `upload` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ultimate_embedder.export.points import PointBlock, Points, payload
+from ultimate_embedder.files import whole_file
+
+
+def write(points: Points, path: Path) -> None:
+    """Write one row group a block."""
+    schema = _schema(points)
+    with whole_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for block in points.blocks():
+            writer.write_batch(_record_batch(block, schema))
+
+
+@dataclass(frozen=True)
+class PointsFile:
+    """What a `chunks.parquet` says of itself."""
+
+    path: Path
+    collection: str
+    target: str
+    points: int
+    dim: int
+
+    @classmethod
+    def open(cls, path: Path) -> PointsFile:
+        """Read the description, not the points."""
+        with pq.ParquetFile(path) as file:
+            described, schema = file.schema_arrow.metadata, file.schema_arrow
+            return cls(
+                path=path,
+                collection=described[b"collection"].decode(),
+                target=described[b"target_qdrant_collection"].decode(),
+                points=file.metadata.num_rows,
+                dim=schema.field("vector").type.list_size,
+            )
+
+    def ids(self, rows: int) -> Iterator[list[str]]:
+        """Yield the point ids, `rows` at a time."""
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(rows, columns=["point_id"]):
+                yield batch.column("point_id").to_pylist()
+
+    def batches(self, rows: int) -> Iterator[tuple[list[str], np.ndarray, list[dict[str, Any]]]]:
+        """Yield point ids, vectors and payloads, `rows` at a time."""
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(rows):
+                columns = {name: batch.column(name) for name in batch.schema.names}
+                matrix = columns.pop("vector").flatten().to_numpy().reshape(len(batch), self.dim)
+                lists = {name: column.to_pylist() for name, column in columns.items()}
+                payloads = [_payload(lists, row, self.collection) for row in range(len(batch))]
+                yield lists["point_id"], matrix, payloads
+
+
+def _schema(points: Points) -> pa.Schema:
+    return pa.schema(
+        [
+            ("chunk_id", pa.string()),
+            ("point_id", pa.string()),
+            ("file", pa.string()),
+            ("position", pa.int64()),
+            ("text", pa.large_string()),
+            ("metadata", pa.large_string()),
+            ("extra", pa.large_string()),
+            ("vector", pa.list_(pa.float32(), points.dim)),
+        ],
+        metadata={"collection": points.collection, "target_qdrant_collection": points.target},
+    )
+
+
+def _record_batch(block: PointBlock, schema: pa.Schema) -> pa.RecordBatch:
+    metadata: list[str | None] = []
+    extra: list[str] = []
+    for record in map(json.loads, block.records):
+        metadata.append(_dump(record.pop("metadata")) if "metadata" in record else None)
+        extra.append(_dump(record))
+    vectors = pa.array(block.vectors.reshape(-1), pa.float32())
+    columns = [
+        pa.array(block.ids, pa.string()),
+        pa.array(block.point_ids, pa.string()),
+        pa.array(block.files, pa.string()),
+        pa.array(block.positions, pa.int64()),
+        pa.array(block.texts, pa.large_string()),
+        pa.array(metadata, pa.large_string()),
+        pa.array(extra, pa.large_string()),
+        pa.FixedSizeListArray.from_arrays(vectors, block.vectors.shape[1]),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _payload(columns: dict[str, list[Any]], row: int, collection: str) -> dict[str, Any]:
+    record = json.loads(columns["extra"][row])
+    if columns["metadata"][row] is not None:
+        record["metadata"] = json.loads(columns["metadata"][row])
+    return payload(columns["chunk_id"][row], collection, columns["file"][row], columns["text"][row], record)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

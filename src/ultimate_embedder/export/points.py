@@ -1,0 +1,96 @@
+"""Points: chunks joined with their vectors, in load order, a block at a time. Every export is made of these."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.chunks import ChunkTable, TableRows
+from ultimate_embedder.vectors import VectorStore
+
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
+
+
+def point_id(collection: str, chunk_id: str) -> str:
+    """The id of a chunk in Qdrant: the same on every upload, so that a second one overwrites the first."""
+    return str(uuid.uuid5(_NAMESPACE, f"{collection}\0{chunk_id}"))
+
+
+def target_collection_name(collection: str, model: str, dim: int | None = None) -> str:
+    """A readable name for the Qdrant collection: what is in it and which model made it."""
+    parts = [collection, model] + ([f"{dim}d"] if dim else [])
+    return "__".join(re.sub(r"[^\w.-]+", "_", part).strip("_") for part in parts)[:255]
+
+
+def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[str, Any]) -> dict[str, Any]:
+    """What Qdrant keeps beside the vector: the record unchanged, its text, and where it came from."""
+    return {"chunk_id": chunk_id, "collection": collection, "file": file, **record, "text": text}
+
+
+@dataclass(frozen=True)
+class PointBlock:
+    """Some consecutive points; `records` are JSON."""
+
+    collection: str
+    ids: list[str]
+    point_ids: list[str]
+    texts: list[str]
+    records: list[str]
+    files: list[str]
+    positions: list[int]
+    vectors: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def payload(self, row: int) -> dict[str, Any]:
+        """The Qdrant payload of one point."""
+        record = json.loads(self.records[row])
+        return payload(self.ids[row], self.collection, self.files[row], self.texts[row], record)
+
+
+class Points:
+    """All points of a collection. A chunk without a vector (the model gave none) is not among them."""
+
+    def __init__(self, collection: str, target: str, table: ChunkTable, store: VectorStore) -> None:
+        self.collection = collection
+        self.target = target
+        self.dim = store.dim or 0
+        self._table = table
+        self._store = store
+        self._kept = store.holds(table.keys)
+
+    def __len__(self) -> int:
+        return int(self._kept.sum())
+
+    def blocks(self) -> Iterator[PointBlock]:
+        """Yield the points block by block."""
+        for rows in self._table.blocks(self._kept):
+            yield self._join(rows)
+
+    def without_vector(self) -> Iterator[tuple[str, int]]:
+        """File and position of each chunk that has no vector."""
+        for rows in self._table.blocks(~self._kept):
+            for offset, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True)):
+                if not self._kept[rows.start + offset]:
+                    yield file, position
+
+    def _join(self, rows: TableRows) -> PointBlock:
+        chosen = np.flatnonzero(self._kept[rows.start : rows.start + len(rows.ids)])
+        ids = [rows.ids[row] for row in chosen]
+        return PointBlock(
+            collection=self.collection,
+            ids=ids,
+            point_ids=[point_id(self.collection, chunk_id) for chunk_id in ids],
+            texts=[rows.texts[row] for row in chosen],
+            records=[rows.records[row] for row in chosen],
+            files=[rows.files[row] for row in chosen],
+            positions=[rows.positions[row] for row in chosen],
+            vectors=self._store.read(self._table.keys[rows.start + chosen]),
+        )

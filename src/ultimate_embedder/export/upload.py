@@ -1,0 +1,207 @@
+"""Send a finished collection to a Qdrant server: no point doubled, none missing at the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+from ultimate_embedder.errors import UploadError
+from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
+from ultimate_embedder.export.parquet import PointsFile
+from ultimate_embedder.files import file_sha256, write_json
+from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
+
+BATCH_POINTS = 128
+COUNT_POINTS = 1000
+JOURNAL_EVERY_POINTS = 2048
+TIMEOUT_S = 60
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class UploadReport:
+    """What the server held at the end."""
+
+    collection: str
+    target: str
+    points: int
+    counted: int
+    resumed_at: int
+
+
+def upload(
+    folder: Path,
+    url: str,
+    emit: Emit,
+    target: str | None = None,
+    api_key: str | None = None,
+    policy: RetryPolicy | None = None,
+) -> list[UploadReport]:
+    """Upload every collection below `folder` (or the one that it is) to the Qdrant server at `url`."""
+    files = [PointsFile.open(path) for path in _find_points(folder)]
+    if target is not None and len(files) > 1:
+        names = ", ".join(file.collection for file in files)
+        raise UploadError(
+            f"{folder} holds several collections ({names}) and --collection names one target. "
+            f"Upload them one by one: {folder / files[0].collection}"
+        )
+    client = QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    try:
+        server = _Server(client, url, emit, policy or RetryPolicy())
+        return [_upload_one(file, target or file.target, server, emit) for file in files]
+    finally:
+        client.close()
+
+
+def _find_points(folder: Path) -> list[Path]:
+    here = folder / "chunks.parquet"
+    found = [here] if here.exists() else sorted(folder.glob("*/chunks.parquet"))
+    if not found:
+        raise UploadError(
+            f"no chunks.parquet in {folder} or in the folders in it. "
+            "Run embed again with --export parquet: vectors that are stored are not computed again."
+        )
+    return found
+
+
+def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
+    started = time.perf_counter()
+    created = server.ensure_collection(target, file.dim)
+    journal = _Journal(file.path.with_name("upload.json"), server.url, target, file_sha256(file.path))
+    resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
+    emit(
+        UploadStarted(
+            collection=file.collection,
+            target=target,
+            points=file.points,
+            uploaded=resumed_at,
+            created=created,
+        )
+    )
+    position = 0
+    for ids, vectors, payloads in file.batches(BATCH_POINTS):
+        position += len(ids)
+        if position <= resumed_at:
+            continue
+        server.upsert(target, models.Batch(ids=ids, vectors=vectors.tolist(), payloads=payloads))
+        journal.note(position)
+        emit(BatchUploaded(collection=file.collection, target=target, points=len(ids)))
+    journal.note(position, force=True)
+    counted = sum(server.count(target, ids) for ids in file.ids(COUNT_POINTS))
+    if counted != file.points:
+        journal.forget()
+        raise UploadError(
+            f"{target} holds {counted} of the {file.points} points of {file.collection} after the upload. "
+            "Somebody else may be changing it. Run the same command again: it will send all points anew."
+        )
+    seconds = time.perf_counter() - started
+    emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
+    return UploadReport(file.collection, target, file.points, counted, resumed_at)
+
+
+class _Journal:
+    """Remembers how many points of which file went where, so that an interrupted upload goes on."""
+
+    def __init__(self, path: Path, url: str, target: str, checksum: str) -> None:
+        self._path = path
+        self._identity = {"url": url, "target": target, "sha256": checksum}
+        self._noted = 0
+
+    def uploaded(self) -> int:
+        """Points sent before, or 0 if what was sent was something else."""
+        try:
+            noted = json.loads(self._path.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            return 0
+        points = noted.pop("points", 0)
+        return int(points) if noted == self._identity else 0
+
+    def note(self, points: int, force: bool = False) -> None:
+        """Remember that the first `points` points are on the server."""
+        if force or points - self._noted >= JOURNAL_EVERY_POINTS:
+            write_json(self._path, {**self._identity, "points": points})
+            self._noted = points
+
+    def forget(self) -> None:
+        """Start from the first point next time."""
+        self._path.unlink(missing_ok=True)
+
+
+class _Server:
+    """The four calls we make, each tried again while the error may pass."""
+
+    def __init__(self, client: QdrantClient, url: str, emit: Emit, policy: RetryPolicy) -> None:
+        self.url = url
+        self._client = client
+        self._emit = emit
+        self._policy = policy
+
+    def ensure_collection(self, target: str, dim: int) -> bool:
+        """Create the collection, or check that its vectors are ours; True if it was created."""
+        if not self._call("look up the collection", lambda: self._client.collection_exists(target)):
+            params = models.VectorParams(size=dim, distance=models.Distance.COSINE)
+            self._call(
+                "create the collection",
+                lambda: self._client.create_collection(target, vectors_config=params),
+            )
+            return True
+        found = self._call("read the collection", lambda: self._client.get_collection(target))
+        vectors = found.config.params.vectors
+        size = vectors.size if isinstance(vectors, models.VectorParams) else None
+        if size != dim:
+            has = f"vectors of {size} numbers" if size else "named vectors"
+            raise UploadError(
+                f"collection {target} on {self.url} has {has}, ours have {dim}. "
+                "Give another name with --collection, or delete that collection."
+            )
+        return False
+
+    def upsert(self, target: str, batch: models.Batch) -> None:
+        """Send points and wait until they are applied."""
+        self._call("send points", lambda: self._client.upsert(target, points=batch, wait=True))
+
+    def count(self, target: str, ids: list[str] | None = None) -> int:
+        """How many points the server has: all, or of these."""
+        condition = models.Filter(must=[models.HasIdCondition(has_id=list(ids))]) if ids else None
+        counted = self._call("count points", lambda: self._client.count(target, count_filter=condition, exact=True))
+        return int(counted.count)
+
+    def _call(self, what: str, call: Callable[[], Result]) -> Result:
+        def note(attempt: int, wait_s: float, reason: str) -> None:
+            self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=reason))
+
+        try:
+            return call_with_retries(call, _temporary, note, self._policy)
+        except (UnexpectedResponse, ResponseHandlingException, ResourceExhaustedResponse) as error:
+            raise UploadError(f"cannot {what} on {self.url}: {_in_words(error)}") from error
+
+
+def _temporary(error: Exception) -> Temporary | None:
+    if isinstance(error, ResourceExhaustedResponse):
+        return Temporary("429, too many requests", error.retry_after_s)
+    if isinstance(error, UnexpectedResponse) and error.status_code is not None:
+        if error.status_code == 429 or error.status_code >= 500:
+            return Temporary(f"{error.status_code} {error.reason_phrase}".strip())
+        return None
+    if isinstance(error, ResponseHandlingException):
+        return Temporary(_in_words(error))
+    return None
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, UnexpectedResponse):
+        hint = {401: ". Give the key's variable with --api-key-env", 403: ". The key may not write"}
+        content = error.content.decode("utf-8", "replace")[:200]
+        return f"{error.status_code} {error.reason_phrase}{hint.get(error.status_code or 0, '')} {content}".strip()
+    if isinstance(error, ResponseHandlingException):
+        return f"{type(error.source).__name__}: {error.source}"
+    return str(error)

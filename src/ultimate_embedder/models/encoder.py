@@ -1,0 +1,257 @@
+"""An encoder: what sentence-transformers loads, split where our loop needs it, before and after the forward.
+
+`tokenize` runs ahead on another thread, `batch` pads just the rows of one batch, `forward` is the model.
+Pooling, normalisation and prompts are the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models.quiet import quiet_loading
+from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
+
+if TYPE_CHECKING:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+# names that sentence-transformers itself tries, in its order
+DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
+QUERY_PROMPT_NAMES = ("query",)
+UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
+CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Texts as token ids without padding. `rows` are id arrays, or the texts where only the model can tell."""
+
+    rows: list[Any]
+    lengths: np.ndarray
+    truncated: np.ndarray
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Padded features of one batch, on the host."""
+
+    features: Mapping[str, Any]
+    tokens: int
+    padded_tokens: int
+
+
+class Encoder:
+    """A loaded model on a device."""
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        name: str,
+        *,
+        document_prompt: str,
+        query_prompt: str,
+        max_tokens: int,
+        dim: int | None,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.document_prompt = document_prompt
+        self.query_prompt = query_prompt
+        self.max_tokens = max_tokens
+        self.truncate_dim = dim
+        self.dim = dim or _native_dim(model)
+        self.unit_norm = dim is not None or _ends_normalized(model)
+        self.dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        model.max_seq_length = max_tokens
+        self._constants, self._input_names = self._learn_features()
+
+    @property
+    def tokenizer_kind(self) -> str:
+        """`token-sorted` where we tokenise ourselves, `model` where only the model can."""
+        return "token-sorted" if self._input_names else "model"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
+        """Turn document texts into token ids, cut at the token limit."""
+        if not self._input_names:
+            lengths = np.array([min(len(text) // 3 + 2, self.max_tokens) for text in texts])
+            return TokenizedTexts(list(texts), lengths, np.zeros(len(texts), bool))
+        rows, truncated = self._token_ids([self.document_prompt + text for text in texts])
+        lengths = np.array([len(row) for row in rows])
+        return TokenizedTexts(rows, lengths, np.array(truncated, bool))
+
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
+        """Pad the given rows to the longest of them."""
+        tokens = int(texts.lengths[rows].sum())
+        padded = int(texts.lengths[rows].max()) * len(rows)
+        chosen = [texts.rows[row] for row in rows]
+        if self._input_names:
+            return TokenBatch(self._pad(chosen), tokens, padded)
+        return TokenBatch(self._model_features(chosen), tokens, padded)
+
+    def forward(self, batch: TokenBatch) -> torch.Tensor:
+        """Run the model on one batch; gives float32 vectors, one a row, where the weights are."""
+        import torch
+
+        device = self.device
+        with torch.inference_mode():
+            features = {
+                key: value.to(device) if isinstance(value, torch.Tensor) else value
+                for key, value in batch.features.items()
+            }
+            vectors: torch.Tensor = self.model(features)["sentence_embedding"].float()
+            if self.truncate_dim is not None:
+                vectors = torch.nn.functional.normalize(vectors[:, : self.truncate_dim], dim=1)
+            return vectors
+
+    def encode_query(self, text: str) -> np.ndarray:
+        """Vector of a query, with the model's query prompt."""
+        prompt = self.query_prompt or None
+        vector = self.model.encode([text], prompt=prompt, truncate_dim=self.truncate_dim)[0]
+        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+    def _token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[bool]]:
+        encoded = self.model.tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=self.max_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        rows = [np.array(ids, np.int32) for ids in encoded["input_ids"]]
+        if encoded.is_fast:
+            return rows, [bool(encoding.overflowing) for encoding in encoded.encodings]
+        whole = self.model.tokenizer(list(texts), verbose=False)["input_ids"]
+        return rows, [len(ids) > self.max_tokens for ids in whole]
+
+    def _pad(self, rows: list[np.ndarray]) -> dict[str, Any]:
+        import torch
+
+        tokenizer = self.model.tokenizer
+        longest = max(len(row) for row in rows)
+        ids = np.full((len(rows), longest), tokenizer.pad_token_id, np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        for number, row in enumerate(rows):
+            part = slice(longest - len(row), longest) if tokenizer.padding_side == "left" else slice(len(row))
+            ids[number, part] = row
+            mask[number, part] = 1
+        tensors = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        features = {name: torch.from_numpy(tensors[name]) for name in self._input_names}
+        return {**features, **self._constants}
+
+    def _model_features(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Features as sentence-transformers makes them: the reference, padded and slower."""
+        return dict(self.model.preprocess(list(texts), prompt=self.document_prompt or None))
+
+    def _learn_features(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """See what features the model wants, and whether ours equal them; else leave tokenising to the model."""
+        import torch
+
+        reference = self._model_features(CANARY)
+        names = tuple(name for name, value in reference.items() if isinstance(value, torch.Tensor))
+        constants = {name: value for name, value in reference.items() if name not in names}
+        if not {"input_ids"} <= set(names) <= {"input_ids", "attention_mask", "token_type_ids"}:
+            return {}, ()
+        self._constants, self._input_names = constants, names
+        rows, _ = self._token_ids([self.document_prompt + text for text in CANARY])
+        ours = self._pad(rows)
+        same = all(torch.equal(ours[name], reference[name]) for name in names)
+        return (constants, names) if same else ({}, ())
+
+
+def load_encoder(
+    model: ResolvedModel, dtype: str, device: str, max_tokens: int | None = None, dim: int | None = None
+) -> Encoder:
+    """Load a model from its resolved path; no network, no remote code."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        with quiet_loading():
+            loaded = SentenceTransformer(
+                str(model.path),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": getattr(torch, dtype)},
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
+    loaded.eval()
+    check_dim(model, dim, _native_dim(loaded))
+    spec = model.spec
+    return Encoder(
+        loaded,
+        model.name,
+        document_prompt=_own_prompt(loaded, spec and spec.document_prompt, DOCUMENT_PROMPT_NAMES),
+        query_prompt=_own_prompt(loaded, spec and spec.query_prompt, QUERY_PROMPT_NAMES),
+        max_tokens=_token_limit(loaded, model.name, max_tokens),
+        dim=dim,
+    )
+
+
+def check_dim(model: ResolvedModel, dim: int | None, native: int) -> None:
+    """Refuse a shorter vector from a model that was not trained to be cut."""
+    if dim is None or dim == native:
+        return
+    if dim > native:
+        raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
+    spec: ModelSpec | None = model.spec
+    if spec is not None and dim not in spec.matryoshka_dims:
+        valid = ", ".join(map(str, spec.matryoshka_dims))
+        why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"
+        raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")
+
+
+def _own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
+    """The prompt in the model's files, by the registry's name first; else the registry's text; else none."""
+    prompts = model.prompts or {}
+    for name in ((wanted.name,) if wanted else ()) + names:
+        if prompts.get(name):
+            return str(prompts[name])
+    if wanted is not None:
+        return wanted.text
+    default = model.default_prompt_name
+    return str(prompts.get(default) or "") if default else ""
+
+
+def _token_limit(model: SentenceTransformer, name: str, wanted: int | None) -> int:
+    own = model.max_seq_length or UNLIMITED_TOKENS
+    hard = _position_limit(model)
+    if wanted is None:
+        return int(min(own, hard))
+    if wanted > hard:
+        raise UsageError(f"--max-tokens {wanted}: {name} has positions for {hard} tokens and no more.")
+    return wanted
+
+
+def _position_limit(model: SentenceTransformer) -> int:
+    for module in model.modules():
+        table = getattr(module, "position_embeddings", None)
+        if hasattr(table, "num_embeddings"):
+            # RoBERTa counts positions from padding_idx + 1
+            padding = getattr(module, "padding_idx", None)
+            return int(table.num_embeddings) - (padding + 1 if isinstance(padding, int) else 0)
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return int(getattr(config, "max_position_embeddings", None) or UNLIMITED_TOKENS)
+
+
+def _native_dim(model: SentenceTransformer) -> int:
+    dim = model.get_embedding_dimension()
+    if dim is None:
+        raise ModelError("the model does not say how long its vectors are")
+    return int(dim)
+
+
+def _ends_normalized(model: SentenceTransformer) -> bool:
+    return type(list(model.children())[-1]).__name__ == "Normalize"

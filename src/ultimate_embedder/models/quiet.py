@@ -1,0 +1,23 @@
+"""Keep transformers from drawing its own bars and notes over ours while a model loads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Silence loading bars and informational notes for the duration; errors and warnings of ours stay."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

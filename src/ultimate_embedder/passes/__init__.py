@@ -1,0 +1,7 @@
+"""One model over one collection."""
+
+from ultimate_embedder.passes.encoders import EncoderPool, resolve_models
+from ultimate_embedder.passes.modes import PassPlan, plan_passes
+from ultimate_embedder.passes.run import run_pass
+
+__all__ = ["EncoderPool", "PassPlan", "plan_passes", "resolve_models", "run_pass"]

@@ -1,0 +1,54 @@
+"""A mode is data: it turns models and devices into passes. The loop that runs a pass knows no modes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ultimate_embedder.config import RunConfig
+from ultimate_embedder.devices import Device
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.types import PassIdentity, ResolvedModel
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """One model over one collection: which vectors, and where they are computed."""
+
+    number: int
+    model: ResolvedModel
+    weight: float
+    device: Device
+    identity: PassIdentity
+
+
+def plan_passes(config: RunConfig, models: list[ResolvedModel], devices: list[Device]) -> list[PassPlan]:
+    """The passes that the mode asks for, in order."""
+    if config.mode not in ("auto", "single"):
+        raise UsageError(f"--mode {config.mode}: not built yet. Use --mode single with one model.")
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise UsageError(f"--models {names}: several models at once are not built yet. Give one.")
+    device = devices[0]
+    return [
+        PassPlan(
+            number=number,
+            model=model,
+            weight=choice.weight,
+            device=device,
+            identity=_identity(config, model, device.dtype(config.precision)),
+        )
+        for number, (model, choice) in enumerate(zip(models, config.models, strict=True))
+    ]
+
+
+def _identity(config: RunConfig, model: ResolvedModel, dtype: str) -> PassIdentity:
+    prompt = model.spec.document_prompt if model.spec else None
+    return PassIdentity(
+        model=model.name,
+        revision=model.revision,
+        model_digest=model.digest,
+        dtype=dtype,
+        max_tokens=config.max_tokens,
+        dim=config.dim,
+        document_prompt=prompt.text if prompt else None,
+    )

@@ -1,0 +1,16 @@
+"""What the user sees and keeps of a run."""
+
+from ultimate_embedder.report.event_log import EventLog
+from ultimate_embedder.report.progress import make_progress
+from ultimate_embedder.report.schema import CollectionSummary, RunSummary
+from ultimate_embedder.report.summary import SummaryBuilder
+from ultimate_embedder.report.table import print_summary
+
+__all__ = [
+    "CollectionSummary",
+    "EventLog",
+    "RunSummary",
+    "SummaryBuilder",
+    "make_progress",
+    "print_summary",
+]

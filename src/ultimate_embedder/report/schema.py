@@ -1,0 +1,169 @@
+"""`summary.json` as a contract: the models below are the schema. `make schema` writes them as JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ultimate_embedder.types import Status
+
+SCHEMA_VERSION = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class ChunkCounts(_Part):
+    """Chunks of a collection; found = embedded + rejected in a completed one."""
+
+    found: int = Field(0, description="records in the files")
+    embedded: int = Field(0, description="records that have a vector in the exports")
+    rejected: int = Field(0, description="records that could not be embedded, each listed under rejected")
+    distinct_texts: int = Field(0, description="different texts; equal ones share a vector")
+    newly_encoded: int = Field(0, description="texts encoded by this run; the rest was stored before")
+    truncated: int = Field(0, description="chunks cut at the token limit")
+    repeated_ids: int = Field(0, description="chunks whose id another chunk already had")
+
+
+class RejectedRecord(_Part):
+    """One record that could not be embedded."""
+
+    file: str
+    position: int | None = Field(description="record number in the file, from 0; null for the file itself")
+    reason: str
+
+
+class RepeatedChunkId(_Part):
+    """A chunk id that occurred before in its collection."""
+
+    chunk_id: str
+    file: str
+    position: int
+    renamed_to: str
+
+
+class ModelSummary(_Part):
+    """A model and where its files came from."""
+
+    model: str
+    hub_id: str | None
+    revision: str
+    source: str
+    path: str
+    digest: str = Field(description="sha256 over all files of the model")
+    size_bytes: int
+    weight: float = 1.0
+    dim: int | None = None
+    max_tokens: int | None = None
+    document_prompt: str | None = None
+
+
+class PassSummary(_Part):
+    """One model over the collection."""
+
+    model: str
+    model_pass: int
+    fingerprint: str = Field(description="names everything that changes a vector; the folder in store/")
+    weight: float
+    device: str
+    dtype: str
+    dim: int = 0
+    texts: int = Field(description="different texts in the collection")
+    stored_texts: int = Field(description="of these, how many had a vector before the run")
+    encoded_texts: int = Field(0, description="texts that this run encoded")
+    batches: int = 0
+    largest_batch_rows: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    padding_ratio: float = Field(1.0, description="padded tokens / tokens")
+    truncated: int = 0
+    seconds: float = 0.0
+    tokenize_seconds: float = Field(0.0, description="on its own thread, beside the forward")
+    forward_seconds: float = 0.0
+    wait_seconds: float = Field(0.0, description="between forwards: waiting for tokens, storing")
+    texts_per_second: float = 0.0
+    tokens_per_second: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+class ExportSummary(_Part):
+    """One export on disk."""
+
+    kind: str
+    path: str
+    rows: int
+    size_bytes: int
+    sha256: str
+    seconds: float
+
+
+class MitigationSummary(_Part):
+    """A recorded change of course."""
+
+    type: str
+    timestamp: float
+    details: dict[str, Any]
+
+
+class CollectionSummary(_Part):
+    """Everything about one collection."""
+
+    collection: str
+    status: Status | None = Field(None, description="null only while the collection is being worked on")
+    error: str | None = None
+    files: int = 0
+    chunks: ChunkCounts = Field(default_factory=ChunkCounts)
+    rejected: list[RejectedRecord] = Field(default_factory=list)
+    repeated_ids: list[RepeatedChunkId] = Field(default_factory=list)
+    models: list[ModelSummary] = Field(default_factory=list)
+    passes: list[PassSummary] = Field(default_factory=list)
+    exports: list[ExportSummary] = Field(default_factory=list)
+    target_qdrant_collection: str | None = None
+    mitigations: list[MitigationSummary] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+    seconds_by_stage: dict[str, float] = Field(
+        default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0}
+    )
+    seconds: float = 0.0
+
+
+class RunSummary(_Part):
+    """Everything about one run."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    program: str = "ultimate-embedder"
+    versions: dict[str, str] = Field(default_factory=dict)
+    machine: dict[str, Any] = Field(default_factory=dict)
+    started_at: str = ""
+    seconds: float = 0.0
+    error: str | None = Field(None, description="why the run as a whole could not be carried out")
+    dry_run: bool = False
+    chunks: str = ""
+    output: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    ensemble_mode: str = "disabled"
+    collections: list[CollectionSummary] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was asked for was done."""
+        good = ("completed", "planned", "skipped_no_chunks", "skipped_existing")
+        return (
+            self.error is None
+            and bool(self.collections)
+            and all(collection.status in good for collection in self.collections)
+        )
+
+
+def json_schema() -> str:
+    """The JSON Schema of `summary.json`."""
+    return json.dumps(RunSummary.model_json_schema(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema())

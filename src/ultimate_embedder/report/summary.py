@@ -1,0 +1,242 @@
+"""Fold the events of a run into its summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder import events
+from ultimate_embedder._version import __version__
+from ultimate_embedder.files import write_json
+from ultimate_embedder.report.schema import (
+    CollectionSummary,
+    ExportSummary,
+    MitigationSummary,
+    ModelSummary,
+    PassSummary,
+    RejectedRecord,
+    RepeatedChunkId,
+    RunSummary,
+)
+
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "huggingface-hub",
+    "numpy",
+    "pyarrow",
+    "qdrant-edge-py",
+    "qdrant-client",
+)
+MOST_LISTED = 10_000  # rejected records and repeated ids beyond this are counted, and listed in events.jsonl
+
+
+class SummaryBuilder:
+    """An event sink whose `summary` is always up to date, also when the run ends badly."""
+
+    def __init__(self) -> None:
+        self.summary = RunSummary(
+            versions=_versions(),
+            machine=_machine(),
+            started_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        )
+        self._collections: dict[str, CollectionSummary] = {}
+        self._models: dict[str, ModelSummary] = {}
+        self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
+            events.RunStarted: self._run_started,
+            events.CollectionStarted: self._collection_started,
+            events.ChunkRejected: self._chunk_rejected,
+            events.IdRepeated: self._id_repeated,
+            events.ChunksLoaded: self._chunks_loaded,
+            events.ModelResolved: self._model_resolved,
+            events.ModelLoaded: self._model_loaded,
+            events.PassStarted: self._pass_started,
+            events.WindowTokenized: self._window_tokenized,
+            events.BatchEncoded: self._batch_encoded,
+            events.PassFinished: self._pass_finished,
+            events.ExportWritten: self._export_written,
+            events.Mitigated: self._mitigated,
+            events.Warned: self._warned,
+            events.CollectionFinished: self._collection_finished,
+            events.RunFinished: self._run_finished,
+        }
+        self._model_seconds = 0.0  # spent loading since the current collection began
+
+    def __call__(self, event: events.Event) -> None:
+        """Take one event."""
+        if handler := self._handlers.get(type(event)):
+            handler(event)
+
+    @property
+    def began(self) -> bool:
+        """Whether the run got as far as holding its output folder."""
+        return bool(self.summary.options)
+
+    def write(self, path: Path) -> None:
+        """Write the summary as it is now."""
+        write_json(path, self.summary.model_dump(mode="json"))
+
+    def _of(self, event: events.Event) -> CollectionSummary:
+        name = event.collection or ""
+        if name not in self._collections:
+            self._collections[name] = CollectionSummary(collection=name)
+            self.summary.collections.append(self._collections[name])
+        return self._collections[name]
+
+    def _run_started(self, event: events.RunStarted) -> None:
+        self.summary.options = event.options
+        self.summary.chunks = event.chunks
+        self.summary.output = event.output
+        self.summary.dry_run = event.options["dry_run"]
+
+    def _collection_started(self, event: events.CollectionStarted) -> None:
+        self._of(event).files = event.files
+        self._model_seconds = 0.0
+
+    def _chunk_rejected(self, event: events.ChunkRejected) -> None:
+        collection = self._of(event)
+        collection.chunks.rejected += 1
+        if collection.passes:  # it was loaded, and then the model gave it no vector
+            collection.chunks.embedded -= 1
+        if len(collection.rejected) < MOST_LISTED:
+            collection.rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
+
+    def _id_repeated(self, event: events.IdRepeated) -> None:
+        collection = self._of(event)
+        collection.chunks.repeated_ids += 1
+        if len(collection.repeated_ids) < MOST_LISTED:
+            collection.repeated_ids.append(RepeatedChunkId(**dataclasses.asdict(event.repeated)))
+
+    def _chunks_loaded(self, event: events.ChunksLoaded) -> None:
+        collection = self._of(event)
+        collection.chunks.found = event.found
+        collection.chunks.distinct_texts = event.distinct_texts
+        collection.seconds_by_stage["load"] = event.seconds
+
+    def _model_resolved(self, event: events.ModelResolved) -> None:
+        fields = dataclasses.asdict(event)
+        self._models[event.model] = ModelSummary(
+            **{key: fields[key] for key in ModelSummary.model_fields if key in fields}
+        )
+
+    def _model_loaded(self, event: events.ModelLoaded) -> None:
+        model = self._models[event.model]
+        model.dim = event.dim
+        model.max_tokens = event.max_tokens
+        model.document_prompt = event.document_prompt
+        self._model_seconds += event.seconds
+
+    def _pass_started(self, event: events.PassStarted) -> None:
+        collection = self._of(event)
+        fields = dataclasses.asdict(event)
+        collection.passes.append(PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields}))
+
+    def _window_tokenized(self, event: events.WindowTokenized) -> None:
+        self._of(event).passes[-1].tokenize_seconds += event.seconds
+
+    def _batch_encoded(self, event: events.BatchEncoded) -> None:
+        collection = self._of(event)
+        current = collection.passes[event.model_pass]
+        current.batches += 1
+        current.encoded_texts += event.rows - event.bad_rows
+        collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
+        current.largest_batch_rows = max(current.largest_batch_rows, event.rows)
+        current.tokens += event.tokens
+        current.padded_tokens += event.padded_tokens
+        current.forward_seconds += event.forward_seconds
+        current.wait_seconds += event.wait_seconds
+        current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
+
+    def _pass_finished(self, event: events.PassFinished) -> None:
+        collection = self._of(event)
+        current = collection.passes[event.model_pass]
+        current.dim, current.truncated = event.dim, event.truncated
+        current.seconds = event.seconds - self._model_seconds
+        if current.tokens:
+            current.padding_ratio = current.padded_tokens / current.tokens
+            current.texts_per_second = current.encoded_texts / current.seconds
+            current.tokens_per_second = current.tokens / current.seconds
+        collection.chunks.truncated = event.truncated
+        collection.chunks.embedded = collection.chunks.found - collection.chunks.rejected
+        collection.seconds_by_stage["encode"] += current.seconds
+        collection.seconds_by_stage["model"] += self._model_seconds
+        self._model_seconds = 0.0
+        model = self._models[event.model].model_copy()
+        model.weight, model.dim = current.weight, event.dim
+        collection.models.append(model)
+
+    def _export_written(self, event: events.ExportWritten) -> None:
+        collection = self._of(event)
+        exported = event.exported
+        collection.seconds_by_stage["export"] += event.seconds
+        collection.exports.append(
+            ExportSummary(
+                kind=exported.kind,
+                path=str(exported.path),
+                rows=exported.rows,
+                size_bytes=exported.size_bytes,
+                sha256=exported.sha256,
+                seconds=event.seconds,
+            )
+        )
+
+    def _mitigated(self, event: events.Mitigated) -> None:
+        entry = MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
+        self._of(event).mitigations.append(entry)
+
+    def _warned(self, event: events.Warned) -> None:
+        (self._of(event) if event.collection else self.summary).warnings.append(event.message)
+
+    def _collection_finished(self, event: events.CollectionFinished) -> None:
+        collection = self._of(event)
+        collection.status, collection.error = event.status, event.error
+        collection.target_qdrant_collection = event.target_qdrant_collection
+        collection.seconds = event.seconds
+
+    def _run_finished(self, event: events.RunFinished) -> None:
+        self.summary.error, self.summary.seconds = event.error, event.seconds
+        for collection in self._collections.values():
+            if collection.status is None:
+                collection.status, collection.error = "failed", event.error
+
+
+def _versions() -> dict[str, str]:
+    found = {"ultimate-embedder": __version__, "python": platform.python_version()}
+    for library in LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            found[library] = "not installed"
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    import psutil
+
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+@functools.cache
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:  # not Linux
+        return platform.processor()
+    return platform.processor()

@@ -1,0 +1,83 @@
+"""The summary as a table, for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO
+
+from ultimate_embedder.report.schema import CollectionSummary, RunSummary
+
+MOST_SHOWN = 5
+
+
+def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str]) -> None:
+    """Print one row a collection, then whatever the user must know."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=file, highlight=False, soft_wrap=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, align in (
+        ("collection", "left"),
+        ("status", "left"),
+        ("found", "right"),
+        ("embedded", "right"),
+        ("new", "right"),
+        ("rejected", "right"),
+        ("dims", "right"),
+        ("padding", "right"),
+        ("texts/s", "right"),
+        ("seconds", "right"),
+    ):
+        table.add_column(heading, justify=align, overflow="fold")  # type: ignore[arg-type]
+    for collection in summary.collections:
+        table.add_row(*_cells(collection))
+    if summary.collections:
+        console.print(table)
+    for line in _notes(summary, summary_path):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _cells(collection: CollectionSummary) -> list[str]:
+    counts = collection.chunks
+    last = collection.passes[-1] if collection.passes else None
+    encoded = last if last and last.batches else None
+    return [
+        collection.collection,
+        collection.status or "",
+        f"{counts.found}",
+        f"{counts.embedded}",
+        f"{counts.newly_encoded}",
+        f"{counts.rejected}",
+        f"{last.dim}" if last else "-",
+        f"{(encoded.padding_ratio - 1) * 100:.1f} %" if encoded else "-",
+        f"{encoded.texts_per_second:,.0f}" if encoded else "-",
+        f"{collection.seconds:.1f}",
+    ]
+
+
+def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
+    lines = []
+    for collection in summary.collections:
+        name = collection.collection
+        if collection.error:
+            lines.append(f"{name} failed: {collection.error}")
+        for record in collection.rejected[:MOST_SHOWN]:
+            place = record.file if record.position is None else f"{record.file} record {record.position}"
+            lines.append(f"{name} rejected {place}: {record.reason}")
+        if (more := collection.chunks.rejected - MOST_SHOWN) > 0:
+            lines.append(f"{name} rejected {more} more; all are in the summary")
+        if collection.chunks.truncated:
+            lines.append(f"{name}: {collection.chunks.truncated} chunks were cut at the token limit")
+        if collection.chunks.repeated_ids:
+            lines.append(f"{name}: {collection.chunks.repeated_ids} repeated ids were told apart by file")
+        lines.extend(f"{name} → {export.path}" for export in collection.exports)
+        if collection.exports:
+            lines.append(f"{name}: Qdrant collection {collection.target_qdrant_collection}")
+    if not summary.collections and summary.error is None:
+        lines.append(
+            f"no chunk files below {summary.chunks}: they are named *_chunks.json, *.jsonl, *.ndjson or *.parquet"
+        )
+    if summary_path is not None:
+        lines.append(f"summary: {summary_path}")
+    return lines

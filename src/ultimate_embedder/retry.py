@@ -1,0 +1,57 @@
+"""Try again, later and later, for errors that pass."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how long to try: waits double from `first_wait_s`, with jitter, up to `longest_wait_s`."""
+
+    tries: int = 8
+    first_wait_s: float = 0.5
+    longest_wait_s: float = 30.0
+    total_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """An error that may pass: why, and how long the other side asks us to wait."""
+
+    reason: str
+    wait_s: float | None = None
+
+
+def call_with_retries(
+    call: Callable[[], Result],
+    temporary: Callable[[Exception], Temporary | None],
+    on_retry: Callable[[int, float, str], None],
+    policy: RetryPolicy,
+) -> Result:
+    """Call until it works; an error that `temporary` does not know, or that outlasts the policy, is raised."""
+    started = time.monotonic()
+    for attempt in range(1, policy.tries + 1):
+        try:
+            return call()
+        except Exception as error:
+            passing = temporary(error)
+            if passing is None or attempt == policy.tries:
+                raise
+            wait_s = passing.wait_s if passing.wait_s is not None else _backoff(attempt, policy)
+            if time.monotonic() - started + wait_s > policy.total_s:
+                raise
+        on_retry(attempt, wait_s, passing.reason)
+        time.sleep(wait_s)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _backoff(attempt: int, policy: RetryPolicy) -> float:
+    # jitter: clients that failed together must not come back together
+    return float(min(policy.first_wait_s * 2 ** (attempt - 1), policy.longest_wait_s) * random.uniform(0.5, 1.0))

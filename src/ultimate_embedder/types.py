@@ -1,0 +1,131 @@
+"""The dictionary: the nouns that the parts of the program exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["completed", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One text with an id, as a chunker wrote it; `record` is everything else that stood beside the text."""
+
+    id: str
+    text: str
+    record: Mapping[str, Any]
+    file: str
+    position: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A record that cannot be embedded: where it stands and why. `position` counts records from 0."""
+
+    file: str
+    position: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class RepeatedId:
+    """A chunk whose id another chunk of the collection already has, and the id it got instead."""
+
+    chunk_id: str
+    file: str
+    position: int
+    renamed_to: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A folder of chunk files; the unit of a run, of resume and of a Qdrant collection."""
+
+    name: str
+    folder: Path
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model wants in front of a text: the name in its own files, and the text if they lack it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Registry entry of a model: plain data, no behaviour."""
+
+    key: str
+    hub_id: str
+    dim: int
+    max_tokens: int
+    kind: Literal["embedder", "reranker"] = "embedder"
+    matryoshka_dims: tuple[int, ...] = ()
+    document_prompt: Prompt | None = None
+    query_prompt: Prompt | None = None
+    remote_code: bool = False
+    revision: str | None = None
+    aliases: tuple[str, ...] = ()
+    package: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model found on this machine. `digest` covers the bytes of all its files."""
+
+    name: str
+    spec: ModelSpec | None
+    path: Path
+    source: Literal["folder", "package", "cache"]
+    revision: str
+    digest: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class PassIdentity:
+    """Everything that changes a vector. Two passes with equal identities may share their vectors.
+
+    Pooling, normalisation, the model's own prompts and token limit live in its files, hence in its digest.
+    """
+
+    model: str
+    revision: str
+    model_digest: str
+    dtype: str
+    max_tokens: int | None
+    dim: int | None
+    document_prompt: str | None
+    encoder_version: int = 1
+
+
+@dataclass(frozen=True)
+class MemorySnapshot:
+    """Memory of one device at one moment. `external_bytes` is what other processes hold."""
+
+    device: str
+    total_bytes: int
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    peak_bytes: int
+    external_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One finished export: a file, or a folder where the format is one."""
+
+    kind: str
+    path: Path
+    size_bytes: int
+    sha256: str
+    rows: int
+    details: Mapping[str, Any] = field(default_factory=dict)

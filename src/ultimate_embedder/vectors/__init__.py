@@ -1,0 +1,5 @@
+"""Vectors on disk."""
+
+from ultimate_embedder.vectors.store import VectorStore, fingerprint
+
+__all__ = ["VectorStore", "fingerprint"]

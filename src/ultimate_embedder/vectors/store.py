@@ -1,0 +1,159 @@
+"""The vectors of one pass, durable as they come.
+
+A pass lives in a folder named after its fingerprint:
+
+    pass.json         what the vectors are: every field of the pass's identity, and their dimension
+    shard-00000.npy   rows of (key of the text, was it truncated, vector), written whole or not at all
+    ledger.jsonl      one line a shard: rows and checksum; a shard counts only when its line is on disk
+
+Vectors are found by the key of their text, so equal texts share one, and order does not matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.errors import OutputError
+from ultimate_embedder.files import remove_leftovers, sync_folder, whole_file, write_json
+from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.vectors.index import KeyIndex
+
+STORE_VERSION = 1
+SHARD_ROWS = 8192
+SHARD_SECONDS = 10.0  # at most this much work is in memory only
+
+
+def fingerprint(identity: PassIdentity) -> str:
+    """A short name for everything that changes a vector."""
+    plain = json.dumps(dataclasses.asdict(identity), sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+class VectorStore:
+    """Append vectors by key, read them back by key. A context manager: leaving it seals what is pending."""
+
+    def __init__(self, root: Path, identity: PassIdentity) -> None:
+        self.identity = identity
+        self.folder = root / fingerprint(identity)
+        self.dim: int | None = None
+        self._index = KeyIndex()
+        self._shards: list[Path] = []
+        self._truncated: list[np.ndarray] = []
+        self._pending: list[np.ndarray] = []
+        self._pending_rows = 0
+        self._last_seal = time.monotonic()
+        self._open()
+
+    def __enter__(self) -> VectorStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seal()
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """For each key, whether its vector is stored."""
+        return self._index.find(keys) >= 0
+
+    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+        """Take vectors; they are durable after the next `seal`, which comes by itself every few seconds."""
+        if self.dim is None:
+            self._begin(vectors.shape[1])
+        rows = np.empty(len(keys), _row_dtype(vectors.shape[1]))
+        rows["key"], rows["truncated"], rows["vector"] = keys, truncated, vectors
+        self._pending.append(rows)
+        self._pending_rows += len(rows)
+        if self._pending_rows >= SHARD_ROWS or time.monotonic() - self._last_seal > SHARD_SECONDS:
+            self.seal()
+
+    def seal(self) -> None:
+        """Put everything that was appended on disk."""
+        self._last_seal = time.monotonic()
+        if not self._pending:
+            return
+        rows = np.concatenate(self._pending)
+        buffer = io.BytesIO()
+        np.save(buffer, rows)
+        path = self.folder / f"shard-{len(self._shards):05d}.npy"
+        with whole_file(path) as file:
+            file.write(buffer.getbuffer())
+        checksum = hashlib.sha256(buffer.getbuffer()).hexdigest()
+        self._write_ledger({"shard": path.name, "rows": len(rows), "sha256": checksum})
+        self._adopt(path, rows)
+        self._pending, self._pending_rows = [], 0
+
+    def read(self, keys: np.ndarray) -> np.ndarray:
+        """The vectors of `keys`, in their order; every key must be stored and sealed."""
+        places = self._index.find(keys)
+        if (places < 0).any():
+            raise KeyError(f"{int((places < 0).sum())} of {len(keys)} texts have no stored vector")
+        vectors = np.empty((len(keys), self.dim or 0), np.float32)
+        shards, rows = self._index.unpack(places)
+        for number in np.unique(shards):
+            chosen = shards == number
+            stored = np.load(self._shards[number], mmap_mode="r")
+            vectors[chosen] = stored["vector"][rows[chosen]]
+        return vectors
+
+    def count_truncated(self, keys: np.ndarray) -> int:
+        """How many of `keys` stand for a text that was cut at the token limit."""
+        places = self._index.find(keys)
+        shards, rows = self._index.unpack(places[places >= 0])
+        return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
+
+    def _open(self) -> None:
+        if not (self.folder / "pass.json").exists():
+            return
+        described = json.loads((self.folder / "pass.json").read_text("utf-8"))
+        if described["store_version"] > STORE_VERSION:
+            raise OutputError(
+                f"{self.folder} was written by a newer version of ultimate-embedder. "
+                "Update the program, or choose another --output."
+            )
+        self.dim = int(described["dim"])
+        remove_leftovers(self.folder)
+        for line in self._ledger_lines():
+            path = self.folder / line["shard"]
+            self._adopt(path, np.load(path, mmap_mode="r"))
+
+    def _begin(self, dim: int) -> None:
+        self.dim = dim
+        described = {"store_version": STORE_VERSION, "dim": dim, **dataclasses.asdict(self.identity)}
+        write_json(self.folder / "pass.json", described)
+
+    def _adopt(self, path: Path, rows: np.ndarray) -> None:
+        self._index.add(len(self._shards), rows["key"])
+        self._shards.append(path)
+        self._truncated.append(np.array(rows["truncated"]))
+
+    def _write_ledger(self, line: dict[str, Any]) -> None:
+        with open(self.folder / "ledger.jsonl", "ab") as ledger:
+            ledger.write(json.dumps(line).encode() + b"\n")
+            ledger.flush()
+            os.fsync(ledger.fileno())
+        sync_folder(self.folder)
+
+    def _ledger_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the whole lines; a torn last one (a crash in mid-write) is cut off, its shard redone."""
+        ledger = self.folder / "ledger.jsonl"
+        if not ledger.exists():
+            return
+        content = ledger.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(ledger, len(whole))
+        for line in whole.splitlines():
+            yield json.loads(line)
+
+
+def _row_dtype(dim: int) -> np.dtype[Any]:
+    return np.dtype([("key", "<u8", (2,)), ("truncated", "?"), ("vector", "<f4", (dim,))])
