@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,8 +59,11 @@ def _embed_collection(
     try:
         emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
         status = _chunks_to_exports(collection, target, config, passes, encoders, emit)
-    except (UltimateEmbedderError, OSError, RuntimeError) as failure:
-        status, error = "failed", str(failure) or type(failure).__name__
+    except UltimateEmbedderError as failure:
+        status, error = "failed", str(failure)
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the other collections go on
+        status, error = "failed", "".join(traceback.format_exception_only(failure)).strip()
+        emit(Warned(collection=collection.name, message=traceback.format_exc()))
     emit(
         CollectionFinished(
             collection=collection.name,

@@ -27,8 +27,9 @@ def run_pass(
     emit: Emit,
 ) -> None:
     """Give every text of the table a vector in the store. Texts that have one already cost nothing."""
-    started = time.perf_counter()
     wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
+    encoder = get_encoder() if wanted.any() else None
+    started = time.perf_counter()
     emit(
         PassStarted(
             collection=collection,
@@ -42,9 +43,9 @@ def run_pass(
             stored_texts=table.distinct_texts() - int(wanted.sum()),
         )
     )
-    if wanted.any():
+    if encoder is not None:
         with store:
-            _encode_wanted(plan, collection, table, wanted, store, get_encoder(), emit)
+            _encode_wanted(plan, collection, table, wanted, store, encoder, emit)
     emit(
         PassFinished(
             collection=collection,

@@ -160,7 +160,7 @@ class SummaryBuilder:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
         current.dim, current.truncated = event.dim, event.truncated
-        current.seconds = event.seconds - self._model_seconds
+        current.seconds = event.seconds
         if current.tokens:
             current.padding_ratio = current.padded_tokens / current.tokens
             current.texts_per_second = current.encoded_texts / current.seconds

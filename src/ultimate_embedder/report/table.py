@@ -10,32 +10,22 @@ from ultimate_embedder.report.schema import CollectionSummary, RunSummary
 MOST_SHOWN = 5
 
 
+HEADINGS = ("collection", "status", "found", "embedded", "new", "rejected", "dims", "padding", "texts/s", "seconds")
+TEXT_COLUMNS = 2  # the first columns are words and go left, the rest are numbers and go right
+
+
 def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str]) -> None:
     """Print one row a collection, then whatever the user must know."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(file=file, highlight=False, soft_wrap=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, align in (
-        ("collection", "left"),
-        ("status", "left"),
-        ("found", "right"),
-        ("embedded", "right"),
-        ("new", "right"),
-        ("rejected", "right"),
-        ("dims", "right"),
-        ("padding", "right"),
-        ("texts/s", "right"),
-        ("seconds", "right"),
-    ):
-        table.add_column(heading, justify=align, overflow="fold")  # type: ignore[arg-type]
-    for collection in summary.collections:
-        table.add_row(*_cells(collection))
-    if summary.collections:
-        console.print(table)
+    rows = [list(HEADINGS), *(_cells(collection) for collection in summary.collections)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    for row in rows if summary.collections else []:
+        words = [
+            cell.ljust(width) if column < TEXT_COLUMNS else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(words).rstrip(), file=file)
     for line in _notes(summary, summary_path):
-        console.print(line, markup=False, soft_wrap=True)
+        print(line, file=file)
 
 
 def _cells(collection: CollectionSummary) -> list[str]:

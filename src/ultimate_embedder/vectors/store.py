@@ -127,7 +127,8 @@ class VectorStore:
 
     def _begin(self, dim: int) -> None:
         self.dim = dim
-        described = {"store_version": STORE_VERSION, "dim": dim, **dataclasses.asdict(self.identity)}
+        identity = dataclasses.asdict(self.identity)
+        described = {"store_version": STORE_VERSION, "dim": dim, "identity": identity}
         write_json(self.folder / "pass.json", described)
 
     def _adopt(self, path: Path, rows: np.ndarray) -> None:

@@ -1,0 +1,72 @@
+"""What many tests need: chunk files, real and tiny models, the sample data where it is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ultimate_embedder.events import Event
+from ultimate_embedder.models import resolve_model
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+WriteChunks = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may depend on a hub that happens to answer."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def write_chunks(tmp_path: Path) -> WriteChunks:
+    """Write records as `chunks/<collection>/<name>` and give the root of the collections."""
+
+    def write(records: Any, collection: str = "docs", name: str = "a_chunks.json") -> Path:
+        folder = tmp_path / "chunks" / collection
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(records), encoding="utf-8")
+        return tmp_path / "chunks"
+
+    return write
+
+
+@pytest.fixture
+def seen() -> list[Event]:
+    """A list to use as an event sink: pass `seen.append`."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the real all-MiniLM-L6-v2."""
+    return resolve_model("all-minilm-l6-v2").path
+
+
+@pytest.fixture(scope="session")
+def docling_sample() -> Path:
+    """Four real chunk files, 40 chunks."""
+    return _shared("data/docling-sample")
+
+
+@pytest.fixture(scope="session")
+def cranfield() -> Path:
+    """1,400 abstracts as JSON Lines."""
+    return _shared("data/cranfield/corpus.jsonl")
+
+
+@pytest.fixture(scope="session")
+def granite() -> Path:
+    """A real model with CLS pooling, stored in fp16."""
+    return _shared("models/granite-embedding-30m-english")
+
+
+def _shared(name: str) -> Path:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs the sample data ({name}), which is not part of the project")
+    return path
