@@ -21,7 +21,7 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	@rm -rf $(DEMO)
 	$(BIN)/python examples/chunk_markdown.py README.md CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
 	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
-	$(BIN)/python examples/ask.py $(DEMO)/out "What happens when a chunk file is cut in half?"
+	$(BIN)/python examples/ask.py $(DEMO)/out "What happens to a chunk file that is cut off?"
 
 test: $(STAMP)   ## run the tests
 	$(BIN)/python -m pytest

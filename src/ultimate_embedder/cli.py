@@ -90,8 +90,7 @@ def _models_list(options: argparse.Namespace) -> int:
 
 
 def _models_show(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import find_spec
-    from ultimate_embedder.models.registry import unknown_model
+    from ultimate_embedder.models import find_spec, unknown_model
 
     spec = find_spec(options.key)
     if spec is None:

@@ -1,7 +1,7 @@
 """Which models there are, where they lie, and how they encode."""
 
 from ultimate_embedder.models.encoder import Encoder, TokenBatch, TokenizedTexts, load_encoder
-from ultimate_embedder.models.registry import MODELS, find_spec
+from ultimate_embedder.models.registry import MODELS, find_spec, unknown_model
 from ultimate_embedder.models.resolve import resolve_model
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "find_spec",
     "load_encoder",
     "resolve_model",
+    "unknown_model",
 ]

@@ -67,7 +67,8 @@ class Encoder:
         self.dim = dim or _native_dim(model)
         self.unit_norm = dim is not None or _ends_normalized(model)
         self.dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-        model.max_seq_length = max_tokens
+        if hasattr(model.tokenizer, "model_max_length"):  # else the model knows no limit
+            model.max_seq_length = max_tokens
         self._constants, self._input_names = self._learn_features()
 
     @property
@@ -174,6 +175,7 @@ def load_encoder(
 ) -> Encoder:
     """Load a model from its resolved path; no network, no remote code."""
     import torch
+    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -185,7 +187,7 @@ def load_encoder(
                 trust_remote_code=False,
                 model_kwargs={"dtype": getattr(torch, dtype)},
             )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     loaded.eval()
     check_dim(model, dim, _native_dim(loaded))

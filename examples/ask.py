@@ -1,0 +1,43 @@
+"""Ask a question of the vectors that `embed` made, through the Qdrant shard it exported.
+
+    python examples/ask.py OUT "What happens to a chunk file that is cut off?"
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from pathlib import Path
+
+from qdrant_edge import EdgeShard, Query, QueryRequest
+
+from ultimate_embedder.models import load_encoder, resolve_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("question")
+    parser.add_argument("--top", type=int, default=3)
+    options = parser.parse_args()
+
+    summary = json.loads((options.output / "summary.json").read_text("utf-8"))
+    choice = summary["options"]["models"][0]["name"]
+    encoder = load_encoder(resolve_model(choice), "float32", "cpu", dim=summary["options"]["dim"])
+    vector = encoder.encode_query(options.question).tolist()
+
+    print(f"\n{options.question}")
+    for collection in summary["collections"]:
+        shard = EdgeShard.load(str(options.output / collection["collection"] / "qdrant"))
+        request = QueryRequest(query=Query.Nearest(vector), limit=options.top, with_payload=True)
+        for hit in shard.query(request):
+            payload = hit.payload or {}
+            where = " > ".join(payload["metadata"]["section_path"])
+            print(f"\n  {hit.score:.3f}  {payload['metadata']['source_file']}: {where}")
+            print(textwrap.indent(textwrap.shorten(payload["text"], 240), "         "))
+        shard.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Our vectors are those of sentence-transformers, whatever the architecture and the budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
+from ultimate_embedder.batching import plan_batches
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models import Encoder, load_encoder, resolve_model
+
+TEXTS = [
+    "A short one.",
+    "x",
+    "  leading, trailing and\n\nnewlines  \n",
+    "emoji 🙂🧪, NUL \0 inside, Ünïcode, 表",
+    "def add(a, b):\n    return a + b\n" * 4,
+    "long " * 900,
+    *(f"text number {number} " * (number % 17 + 1) for number in range(60)),
+]
+
+
+def encode(encoder: Encoder, texts: list[str], budget_tokens: int) -> np.ndarray:
+    tokenized = encoder.tokenize(texts)
+    vectors = np.empty((len(texts), encoder.dim), np.float32)
+    for batch in plan_batches(tokenized.lengths, budget_tokens):
+        vectors[batch.rows] = encoder.forward(encoder.batch(tokenized, batch.rows)).numpy()
+    return vectors
+
+
+def worst_cosine(ours: np.ndarray, reference: np.ndarray) -> float:
+    ours, reference = ours.astype(np.float64), reference.astype(np.float64)
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(reference, axis=1)
+    return float(((ours * reference).sum(1) / norms).min())
+
+
+def load(path: Path | str, **options: int) -> Encoder:
+    return load_encoder(resolve_model(str(path)), "float32", "cpu", **options)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("prompts", [False, True])
+def test_every_architecture_agrees_with_sentence_transformers(architecture: Architecture, prompts: bool) -> None:
+    path = tiny_model(architecture, prompts=prompts)
+    encoder = load(path)
+    assert encoder.tokenizer_kind == "token-sorted"
+    assert encoder.document_prompt == ("passage: " if prompts else "")
+    reference = SentenceTransformer(str(path), device="cpu").encode_document(TEXTS)
+    for budget_tokens in (1, 300, 5000):
+        assert worst_cosine(encode(encoder, TEXTS, budget_tokens), reference) > 0.99999
+
+
+@pytest.mark.parametrize("budget_tokens", [256, 2048, 16384])
+def test_minilm_agrees_with_sentence_transformers(minilm: Path, budget_tokens: int) -> None:
+    reference = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)
+    assert worst_cosine(encode(load("all-minilm-l6-v2"), TEXTS, budget_tokens), reference) > 0.99999
+
+
+@pytest.mark.parametrize("budget_tokens", [512, 2048])
+def test_granite_agrees_with_sentence_transformers(granite: Path, docling_sample: Path, budget_tokens: int) -> None:
+    texts = [chunk["text"] for file in sorted(docling_sample.rglob("*.json")) for chunk in json.loads(file.read_text())]
+    reference = SentenceTransformer(str(granite), device="cpu").encode(texts)
+    assert worst_cosine(encode(load(granite), texts, budget_tokens), reference) > 0.99999
+
+
+def test_queries_get_the_query_prompt() -> None:
+    path = tiny_model("qwen3", prompts=True)
+    reference = SentenceTransformer(str(path), device="cpu").encode_query("what is it?")
+    assert worst_cosine(load(path).encode_query("what is it?")[None], reference[None]) > 0.99999
+
+
+def test_long_texts_are_cut_at_the_limit_and_marked() -> None:
+    encoder = load(tiny_model("bert"), max_tokens=32)
+    tokenized = encoder.tokenize(["a" * 30, "a" * 31, "a" * 5000])  # <s> and </s> take two places
+    assert tokenized.lengths.tolist() == [32, 32, 32]
+    assert tokenized.truncated.tolist() == [False, True, True]
+
+
+def test_the_limit_is_the_models_own_unless_asked() -> None:
+    assert load("all-minilm-l6-v2").max_tokens == 256
+    assert load("all-minilm-l6-v2", max_tokens=512).max_tokens == 512
+    with pytest.raises(UsageError, match="all-minilm-l6-v2 has positions for 512 tokens and no more"):
+        load("all-minilm-l6-v2", max_tokens=513)
+
+
+def test_roberta_positions_begin_after_the_padding_id() -> None:
+    assert load(tiny_model("xlm-roberta", max_tokens=100)).max_tokens == 100
+    with pytest.raises(UsageError, match="positions for 100 tokens"):
+        load(tiny_model("xlm-roberta", max_tokens=100), max_tokens=101)
+
+
+def test_a_folder_may_be_cut_to_a_shorter_unit_vector() -> None:
+    encoder = load(tiny_model("bert"), dim=16)
+    vectors = encode(encoder, TEXTS, 2048)
+    assert vectors.shape == (len(TEXTS), 16)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_a_model_that_was_not_trained_to_be_cut_refuses() -> None:
+    message = r"--dim 100: not for all-minilm-l6-v2: it was not trained to be cut \(Matryoshka\). Drop --dim"
+    with pytest.raises(UsageError, match=message):
+        load("all-minilm-l6-v2", dim=100)
+    with pytest.raises(UsageError, match="all-minilm-l6-v2 makes vectors of 384 numbers"):
+        load("all-minilm-l6-v2", dim=1000)
+
+
+def test_a_model_with_its_own_tokenizing_still_agrees(tmp_path: Path) -> None:
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tiny_model("bert") / "tokenizer.json"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=24)], device="cpu").save(str(tmp_path / "s"))
+    encoder = load(tmp_path / "s")
+    assert encoder.tokenizer_kind == "model"
+    reference = SentenceTransformer(str(tmp_path / "s"), device="cpu").encode(TEXTS)
+    assert worst_cosine(encode(encoder, TEXTS, 500), reference) > 0.99999
+
+
+def test_broken_weights_are_named(tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "broken"
+    shutil.copytree(tiny_model("bert"), folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(ModelError, match="broken cannot be loaded from"):
+        load(folder)

@@ -1,0 +1,62 @@
+"""Imports point one way: vocabulary <- parts <- passes, export <- pipeline <- report, api, cli."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "ultimate_embedder"
+LEVELS = [
+    {"_version", "types", "errors", "events", "config", "files", "lock", "retry"},
+    {"chunks", "models", "devices", "batching", "vectors"},
+    {"passes", "export"},
+    {"pipeline"},
+    {"report"},
+    {"api"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def _part(path: Path) -> str:
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module == "ultimate_embedder":
+                yield from (f"ultimate_embedder.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_from_below(path: Path) -> None:
+    mine = _part(path)
+    for module in _imports(path):
+        if not module.startswith("ultimate_embedder."):
+            continue
+        theirs = module.split(".")[1]
+        if theirs == mine or theirs == "__version__":
+            continue
+        assert LEVEL[theirs] < LEVEL[mine] or LEVEL[mine] == 0 == LEVEL[theirs], module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_part_uses_other_parts_only_through_their_front_door(path: Path) -> None:
+    for module in _imports(path):
+        words = module.split(".")
+        if words[0] == "ultimate_embedder" and len(words) > 2:
+            assert words[1] == _part(path), f"{module} is an inside of {words[1]}"
+
+
+def test_every_module_has_its_level() -> None:
+    assert {_part(path) for path in MODULES} == set(LEVEL)
