@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
+PYTEST_OPTIONS := -q --strict-markers
 
 .PHONY: install demo test check lint types schema scale clean help
 
@@ -21,10 +22,12 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	@rm -rf $(DEMO)
 	$(BIN)/python examples/chunk_markdown.py README.md CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
 	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
-	$(BIN)/python examples/ask.py $(DEMO)/out "What happens to a chunk file that is cut off?"
+	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
 
 test: $(STAMP)   ## run the tests
 	$(BIN)/python -m pytest
+	@# simulated devices are registered with torch once a process, so their tests have one of their own
+	$(BIN)/python -m pytest tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -36,7 +39,7 @@ types: $(STAMP)
 check: lint types test  ## what CI runs: lint, types, tests
 
 schema: $(STAMP)  ## write docs/summary.schema.json anew
-	$(BIN)/python -m ultimate_embedder.report.schema > docs/summary.schema.json
+	$(BIN)/python -c 'from ultimate_embedder.report import json_schema; print(json_schema(), end="")' > docs/summary.schema.json
 
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py

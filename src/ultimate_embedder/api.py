@@ -9,7 +9,7 @@ from typing import Any
 
 from ultimate_embedder.config import RunConfig, make_config
 from ultimate_embedder.errors import UltimateEmbedderError
-from ultimate_embedder.events import RunFinished, fan_out
+from ultimate_embedder.events import Emit, RunFinished, fan_out
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 
@@ -29,12 +29,12 @@ def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
     started = time.perf_counter()
     builder = SummaryBuilder()
     with contextlib.ExitStack() as stack:
-        sinks = [builder, stack.enter_context(make_progress(quiet))]
+        sinks: list[Emit] = [builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
             log = EventLog(config.output / "events.jsonl")
             stack.callback(log.close)
             sinks.insert(0, log)
-        emit = fan_out(list(sinks))
+        emit = fan_out(sinks)
         try:
             run(config, emit)
         except BaseException as error:

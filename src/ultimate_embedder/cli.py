@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ultimate_embedder._version import __version__
 from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, MODES, PRECISIONS, make_config, suggest
+from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -46,6 +47,9 @@ def _embed(options: argparse.Namespace) -> int:
         max_tokens=options.max_tokens,
         dim=options.dim,
         precision=options.precision,
+        gpu0_ceiling=options.gpu0_ceiling,
+        safety_margin=options.safety_margin,
+        gradient_checkpointing=options.gradient_checkpointing,
         exports=options.export,
         summary=options.summary,
         dry_run=options.dry_run,
@@ -118,10 +122,19 @@ def _models_show(options: argparse.Namespace) -> int:
 class _Parser(argparse.ArgumentParser):
     """argparse that says what a misspelled option may have meant."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown words where they stand: the parser of the command knows its options, the top one does not."""
+        self._given = list(args if args is not None else sys.argv[1:])
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and not self._subparsers:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
-        words = message.rpartition("unrecognized arguments: ")[2].split() if "unrecognized" in message else []
+        """Name the mistake, and for each unknown option the one it resembles."""
         known = [option for action in self._actions for option in action.option_strings]
-        hints = "".join(suggest(word.partition("=")[0], known) for word in words if word.startswith("--"))
+        given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
+        hints = "".join(suggest(word, known) for word in given if word not in known)
         self.exit(EXIT_USAGE, f"error: {message}.{hints}\n'{self.prog} --help' lists the options.\n")
 
 
@@ -159,7 +172,14 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="a name from 'models list' or the folder of a model (default: %(default)s)",
     )
     embed.add_argument("--mode", default="auto", metavar="MODE", help=f"{' | '.join(MODES)} (default: auto)")
-    embed.add_argument("--devices", default="auto", metavar="DEVICES", help="auto | cpu | cuda | simulated:NxSIZE")
+    embed.add_argument("--devices", metavar="DEVICES", help=f"{' | '.join(DEVICE_WORDS)} (default: auto)")
+    embed.add_argument(
+        "--gpu0-ceiling", default="12GB", metavar="SIZE", help="most that the first GPU may hold (default: %(default)s)"
+    )
+    embed.add_argument("--safety-margin", default="8%", metavar="SHARE", help="of each GPU, left free (default: 8%%)")
+    embed.add_argument(
+        "--gradient-checkpointing", action="store_true", help="accepted; without training it saves nothing"
+    )
     embed.add_argument("--max-tokens", type=int, metavar="N", help="cut texts here (default: the model's limit)")
     embed.add_argument("--dim", type=int, metavar="N", help="shorter vectors, from models trained for it")
     embed.add_argument("--precision", default="auto", metavar="P", help=f"{' | '.join(PRECISIONS)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EXPORT_KINDS: tuple[ExportKind, ...] = get_args(ExportKind)
 DEFAULT_MODEL = "all-minilm-l6-v2"
+DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, where nobody types --devices
+GPU0_CEILING_BYTES = 12 * 10**9
+SAFETY_MARGIN = 0.08
+SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,9 @@ class RunConfig:
     max_tokens: int | None = None
     dim: int | None = None
     precision: Precision = "auto"
+    gpu0_ceiling_bytes: int = GPU0_CEILING_BYTES
+    safety_margin: float = SAFETY_MARGIN
+    gradient_checkpointing: bool = False
     exports: tuple[ExportKind, ...] = EXPORT_KINDS
     summary: Path | None = None
     dry_run: bool = False
@@ -64,10 +73,13 @@ def make_config(
     collections: str | Iterable[str] = (),
     models: str | Sequence[str] = (DEFAULT_MODEL,),
     mode: str = "auto",
-    devices: str = "auto",
+    devices: str | None = None,
     max_tokens: int | None = None,
     dim: int | None = None,
     precision: str = "auto",
+    gpu0_ceiling: str | int = GPU0_CEILING_BYTES,
+    safety_margin: str | float = SAFETY_MARGIN,
+    gradient_checkpointing: bool = False,
     exports: str | Iterable[str] = EXPORT_KINDS,
     summary: str | Path | None = None,
     dry_run: bool = False,
@@ -89,10 +101,13 @@ def make_config(
         collections=tuple(_words(collections)),
         models=chosen,
         mode=one_of(mode, MODES, "--mode"),
-        devices=_devices(devices),
+        devices=devices or os.environ.get(DEVICES_VARIABLE) or "auto",
         max_tokens=_at_least(max_tokens, 8, "--max-tokens"),
         dim=_at_least(dim, 1, "--dim"),
         precision=one_of(precision, PRECISIONS, "--precision"),
+        gpu0_ceiling_bytes=parse_size(str(gpu0_ceiling), "--gpu0-ceiling"),
+        safety_margin=_share(safety_margin, "--safety-margin"),
+        gradient_checkpointing=gradient_checkpointing,
         exports=tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in _words(exports))),
         summary=Path(summary) if summary is not None else None,
         dry_run=dry_run,
@@ -102,13 +117,13 @@ def make_config(
 def parse_model_choice(word: str) -> ModelChoice:
     """Read `KEY_OR_PATH` or `KEY_OR_PATH=WEIGHT`."""
     name, equals, weight = word.rpartition("=")
-    if not equals:
+    if not equals or Path(word).is_dir():  # a folder may have an equals sign in its name
         return ModelChoice(word)
+    if not name:
+        raise UsageError(f"--models {word}: there is no name before the weight.")
     try:
         value = float(weight)
     except ValueError:
-        if Path(word).exists():  # a folder whose name has an equals sign
-            return ModelChoice(word)
         raise UsageError(f"--models {word}: {weight!r} is not a number. Write KEY=0.7, for example.") from None
     if not 0 < value < float("inf"):
         raise UsageError(f"--models {word}: a weight must be a positive number.")
@@ -128,19 +143,37 @@ def one_of(word: str, valid: tuple[Any, ...], option: str) -> Any:
     raise UsageError(f"{option} {word}: not one of {', '.join(valid)}.{suggest(word, valid)}")
 
 
+def cache_folder() -> Path:
+    """Where what is costly to make and easy to make again is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "ultimate-embedder"
+
+
+def parse_size(word: str, option: str) -> int:
+    """Read a number of bytes: `15GiB`, `12GB`, `512MiB`, or just a number."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", word.strip().lower())
+    if match is None or match[2] not in SIZES:
+        raise UsageError(f"{option}: {word!r} is not a size. Write 15GiB, 12GB or 512MiB, for example.")
+    return int(float(match[1]) * SIZES[match[2]])
+
+
 def _words(value: str | Iterable[str]) -> list[str]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     return [part.strip() for part in parts if part.strip()]
+
+
+def _share(value: str | float, option: str) -> float:
+    word = str(value).strip()
+    try:
+        share = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        raise UsageError(f"{option}: {word!r} is not a share. Write 8%, for example.") from None
+    if not 0 <= share < 1:
+        raise UsageError(f"{option} {word}: must be at least 0 and less than 100 %.")
+    return share
 
 
 def _at_least(value: int | None, least: int, option: str) -> int | None:
     if value is not None and value < least:
         raise UsageError(f"{option} {value}: must be at least {least}.")
     return value
-
-
-def _devices(word: str) -> str:
-    kinds = ("auto", "cpu", "cuda")
-    if word.startswith("simulated:"):
-        return word
-    return str(one_of(word, kinds, "--devices"))

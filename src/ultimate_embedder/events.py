@@ -6,6 +6,7 @@ The parts emit events and keep no statistics; progress, summary and `events.json
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -90,7 +91,6 @@ class ModelLoaded(Event):
     """A model is in memory, ready to encode."""
 
     model: str
-    device: str
     dtype: str
     dim: int
     max_tokens: int
@@ -106,7 +106,7 @@ class PassStarted(Event):
     model: str
     model_pass: int
     weight: float
-    device: str
+    devices: list[str]
     dtype: str
     fingerprint: str
     texts: int
@@ -121,24 +121,32 @@ class WindowTokenized(Event):
     texts: int
     tokens: int
     truncated: int
-    batches: int
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEncoded(Event):
-    """One forward is done, checked and handed to the store."""
+    """A batch is done, checked and handed to the store.
+
+    `predicted_bytes` and `measured_bytes` are of the activations at their peak; 0 where nothing was predicted, or
+    where the batch was not run whole. `exact_rows` had to be computed again in fp32.
+    """
 
     model: str
     model_pass: int
     batch_index: int
+    device: str
     rows: int
     tokens: int
     padded_tokens: int
     longest: int
     bad_rows: int
+    exact_rows: int
+    predicted_bytes: int
+    measured_bytes: int
     wait_seconds: float
     forward_seconds: float
+    memory_before: MemorySnapshot
     memory: MemorySnapshot
 
 
@@ -239,11 +247,13 @@ class UploadFinished(Event):
 
 
 def fan_out(sinks: list[Emit]) -> Emit:
-    """Make one `emit` that hands each event to every sink, in order."""
+    """Make one `emit` that hands each event to every sink, in order; may be called from any thread."""
+    lock = threading.Lock()
 
     def emit(event: Event) -> None:
-        for sink in sinks:
-            sink(event)
+        with lock:
+            for sink in sinks:
+                sink(event)
 
     return emit
 

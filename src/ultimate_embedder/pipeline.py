@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from ultimate_embedder.chunks import find_collections, load_chunks
 from ultimate_embedder.config import RunConfig
-from ultimate_embedder.devices import open_devices
+from ultimate_embedder.devices import MemoryLimits, open_devices
 from ultimate_embedder.errors import NoVectorsError, UltimateEmbedderError
 from ultimate_embedder.events import (
     ChunkRejected,
@@ -43,7 +43,8 @@ def run(config: RunConfig, emit: Emit) -> None:
             emit(Warned(message=message))
         for name in found.missing:
             emit(CollectionFinished(collection=name, status="skipped_missing"))
-        passes = plan_passes(config, resolve_models(config, emit), open_devices(config.devices))
+        devices = open_devices(config.devices, MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin))
+        passes = plan_passes(config, resolve_models(config, emit), devices)
         encoders = EncoderPool(config, emit)
         for collection in found.collections:
             _embed_collection(collection, config, passes, encoders, emit)
@@ -100,9 +101,11 @@ def _chunks_to_exports(
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
         for plan in passes:
             store = VectorStore(folder / "store", plan.identity)
-            run_pass(plan, collection.name, loaded.table, store, encoders.get(plan), emit)
+            run_pass(plan, collection.name, loaded.table, store, encoders, emit)
         points = Points(collection.name, target, loaded.table, store)
         for file, position in points.without_vector():
             emit(ChunkRejected(collection=collection.name, rejected=Rejected(file, position, NO_VECTOR)))
+        if not len(points):
+            raise NoVectorsError(f"the model gave no usable vector for any of {len(loaded.table)} chunks")
         write_exports(points, folder, config.exports, emit)
     return "completed"

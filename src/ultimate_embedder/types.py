@@ -108,7 +108,7 @@ class PassIdentity:
 
 @dataclass(frozen=True)
 class MemorySnapshot:
-    """Memory of one device at one moment. `external_bytes` is what other processes hold."""
+    """Memory of one device at one moment. Peaks count since they were last reset."""
 
     device: str
     total_bytes: int
@@ -116,7 +116,18 @@ class MemorySnapshot:
     allocated_bytes: int
     reserved_bytes: int
     peak_bytes: int
-    external_bytes: int = 0
+    peak_reserved_bytes: int
+    external_bytes: int
+    """What other processes hold."""
+    ceiling_bytes: int
+    """The most that reserved + external may be."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the next allocation can really use: free or cached, and under the ceiling."""
+        cached = self.reserved_bytes - self.allocated_bytes
+        under_ceiling = self.ceiling_bytes - self.external_bytes - self.allocated_bytes
+        return max(0, min(self.free_bytes + cached, under_ceiling))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""A Qdrant server on this machine: the REST calls that an upload makes, and the ways in which a real one fails.
-
-Bodies are read with qdrant-client's own models: a request that Qdrant would not understand is refused here too.
-"""
+"""A Qdrant for tests: the REST calls of an upload, read with qdrant-client's models, and ways in which they fail."""
 
 from __future__ import annotations
 
@@ -88,8 +85,7 @@ class QdrantServer(ThreadingHTTPServer):
     def answer(self, request: Request) -> Answer | None:
         """The answer to a request, or None to hang up."""
         self.requests.append(request)
-        fault = self._take_fault(request)
-        if fault is None:
+        if (fault := self._take_fault(request)) is None:
             return self._apply(request)
         time.sleep(fault.delay_s)
         if fault.status is not None:
@@ -121,8 +117,7 @@ class QdrantServer(ThreadingHTTPServer):
             raise RefusedError(401, "Must provide an API key or an Authorization bearer token")
         if len(request.body) > MAX_REQUEST_BYTES:
             raise RefusedError(413, f"JSON payload is larger than allowed (limit: {MAX_REQUEST_BYTES} bytes)")
-        path = urllib.parse.urlsplit(request.path).path.removeprefix("/collections/")
-        name, *rest = (urllib.parse.unquote(part) for part in path.split("/"))
+        name, *rest = map(urllib.parse.unquote, urllib.parse.urlsplit(request.path).path.split("/")[2:])
         match request.method, rest, self.collections.get(name):
             case "GET", ["exists"], found:
                 return models.CollectionExistence(exists=found is not None)

@@ -35,10 +35,15 @@ def tiny_model(
     base = folder.with_name("base")
     torch.manual_seed(7)
     config = _config(architecture, hidden, layers, max_tokens)
-    transformers.AutoModel.from_config(config).eval().save_pretrained(base)
+    auto_model: Any = transformers.AutoModel
+    auto_model.from_config(config).eval().save_pretrained(base)
     _tokenizer(architecture, max_tokens).save_pretrained(base)
     model = SentenceTransformer(
-        modules=[Transformer(str(base), max_seq_length=max_tokens), Pooling(hidden, POOLING[architecture]), Normalize()],
+        modules=[
+            Transformer(str(base), max_seq_length=max_tokens),
+            Pooling(hidden, POOLING[architecture]),
+            Normalize(),
+        ],
         prompts={"query": "find: ", "document": "passage: "} if prompts else None,
         device="cpu",
     )
@@ -63,7 +68,7 @@ def _config(architecture: Architecture, hidden: int, layers: int, max_tokens: in
     return transformers.AutoConfig.for_model(architecture, **sizes)
 
 
-def _tokenizer(architecture: Architecture, max_tokens: int) -> transformers.PreTrainedTokenizerFast:
+def _tokenizer(architecture: Architecture, max_tokens: int) -> Any:
     vocabulary = {token: number for number, token in enumerate(SPECIAL)}
     for byte in sorted(pre_tokenizers.ByteLevel.alphabet()):
         vocabulary[byte] = len(vocabulary)
@@ -75,7 +80,8 @@ def _tokenizer(architecture: Architecture, max_tokens: int) -> transformers.PreT
     single = "$A </s>" if decoder_only else "<s> $A </s>"
     tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)
     names = ["input_ids", "attention_mask"] + (["token_type_ids"] if architecture == "bert" else [])
-    return transformers.PreTrainedTokenizerFast(
+    fast_tokenizer: Any = transformers.PreTrainedTokenizerFast
+    return fast_tokenizer(
         tokenizer_object=tokenizer,
         model_max_length=max_tokens,
         padding_side="left" if decoder_only else "right",

@@ -1,5 +1,17 @@
-"""Which rows go into one forward."""
+"""Which rows go into one forward, and how much memory it may take."""
 
-from ultimate_embedder.batching.plan import Batch, plan_batches
+from ultimate_embedder.batching.controller import Allowance, Decision, after_failure, after_success, decide
+from ultimate_embedder.batching.memory import MemoryModel
+from ultimate_embedder.batching.plan import Batch, BatchCutter, plan_batches
 
-__all__ = ["Batch", "plan_batches"]
+__all__ = [
+    "Allowance",
+    "Batch",
+    "BatchCutter",
+    "Decision",
+    "MemoryModel",
+    "after_failure",
+    "after_success",
+    "decide",
+    "plan_batches",
+]

@@ -29,11 +29,13 @@ def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None
         return _select((Collection(_stem(root), root.parent, (root,)),), wanted, [])
     warnings: list[str] = []
     name = root.resolve().name or "chunks"
-    folders = _sub_folders(root, skip, warnings)
+    entries = _entries(root, warnings)
+    folders = sorted(entry for entry in entries if _may_enter(entry, skip))
     collections = []
-    if direct := tuple(sorted(file for file in _entries(root, warnings) if is_chunk_file(file))):
-        taken = any(folder.name == name for folder in folders)
-        collections.append(Collection(f"{name}-root" if taken else name, root, direct))
+    if direct := tuple(sorted(file for file in entries if is_chunk_file(file))):
+        while any(folder.name == name for folder in folders):
+            name += "-root"
+        collections.append(Collection(name, root, direct))
     for folder in folders:
         files = tuple(sorted(_walk(folder, skip, warnings)))
         if files:
@@ -56,12 +58,12 @@ def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnin
         return Discovery(collections, (), tuple(warnings))
     names = [collection.name for collection in collections]
     missing = tuple(name for name in wanted if name not in names)
-    warnings = [f"collection {name} is not there.{suggest(name, names)}" for name in missing]
-    return Discovery(tuple(c for c in collections if c.name in wanted), missing, tuple(warnings))
-
-
-def _sub_folders(root: Path, skip: Path | None, warnings: list[str]) -> list[Path]:
-    return sorted(entry for entry in _entries(root, warnings) if _may_enter(entry, skip))
+    chosen = tuple(collection for collection in collections if collection.name in wanted)
+    about_chosen = [
+        message for message in warnings if any(message.startswith(str(collection.folder)) for collection in chosen)
+    ]
+    absent = [f"collection {name} is not there.{suggest(name, names)}" for name in missing]
+    return Discovery(chosen, missing, (*about_chosen, *absent))
 
 
 def _walk(top: Path, skip: Path | None, warnings: list[str]) -> Iterator[Path]:
@@ -94,7 +96,8 @@ def _may_enter(entry: Path, skip: Path | None) -> bool:
         return False
     if skip is not None and entry.resolve() == skip.resolve():
         return False
-    return not (entry / LOCK_NAME).exists()  # an output of ours, not input
+    # os.path: unlike Path.exists it also answers for a folder that may not be entered
+    return not os.path.exists(entry / LOCK_NAME)  # noqa: PTH110 - with a lock file it is an output of ours
 
 
 def _stem(file: Path) -> str:

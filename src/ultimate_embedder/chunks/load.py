@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.chunks.read import read_records
+from ultimate_embedder.chunks.read import printable, read_records
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
 from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdRepeated, Warned
 from ultimate_embedder.types import Chunk, Collection, Rejected, RepeatedId
@@ -59,7 +60,7 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit) -> LoadedChunks
 
 def _chunks(collection: Collection, emit: Emit) -> Iterator[Chunk | Rejected]:
     for path in collection.files:
-        name = path.relative_to(collection.folder).as_posix()
+        name = printable(path.relative_to(collection.folder).as_posix())
         for item in read_records(path, name):
             yield item if isinstance(item, Rejected) else _check(item[1], name, item[0], collection, emit)
 
@@ -70,7 +71,7 @@ def _check(value: Any, file: str, position: int, collection: Collection, emit: E
     if not isinstance(record, dict):
         return Rejected(file, position, f"the record is {_kind(value)}, not an object or a string")
     if "text" not in record:
-        keys = ", ".join(list(record)[:8]) or "none"
+        keys = printable(", ".join(list(record)[:8])) or "none"
         return Rejected(file, position, f'the record has no "text"; its keys are: {keys}')
     text = record["text"]
     if not isinstance(text, str):
@@ -110,15 +111,23 @@ class _UniqueIds:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+        self._file_of: dict[str, str] = {}
 
     def settle(self, chunk: Chunk) -> tuple[Chunk, RepeatedId | None]:
-        candidates = (chunk.id, f"{chunk.id}@{chunk.file}", f"{chunk.id}@{chunk.file}#{chunk.position}")
-        free = next(candidate for candidate in candidates if candidate not in self._taken)
+        free = next(candidate for candidate in self._candidates(chunk) if candidate not in self._taken)
+        self._file_of.setdefault(chunk.id, chunk.file)
         self._taken.add(free)
         if free == chunk.id:
             return chunk, None
         renamed = Chunk(free, chunk.text, chunk.record, chunk.file, chunk.position)
         return renamed, RepeatedId(chunk.id, chunk.file, chunk.position, free)
+
+    def _candidates(self, chunk: Chunk) -> Iterator[str]:
+        yield chunk.id
+        if self._file_of.get(chunk.id) != chunk.file:
+            yield f"{chunk.id}@{chunk.file}"
+        for suffix in itertools.chain([""], (f"+{number}" for number in itertools.count(2))):
+            yield f"{chunk.id}@{chunk.file}#{chunk.position}{suffix}"
 
 
 def _unencodable(text: str, record: dict[str, Any]) -> str | None:

@@ -1,6 +1,8 @@
 """What the program computes on."""
 
+from ultimate_embedder.devices.accelerator import MemoryLimits
 from ultimate_embedder.devices.base import Device
-from ultimate_embedder.devices.open import open_devices
+from ultimate_embedder.devices.cpu import CpuDevice
+from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 
-__all__ = ["Device", "open_devices"]
+__all__ = ["DEVICE_WORDS", "CpuDevice", "Device", "MemoryLimits", "open_devices"]

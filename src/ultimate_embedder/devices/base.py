@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ultimate_embedder.types import MemorySnapshot
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Device(Protocol):
     """One place where a model can run."""
 
     name: str
-    """As torch spells it: `cpu`, or type and index."""
+    """As torch spells it: `cpu`, or kind and index."""
+    torch_device: torch.device
+    fixed_budget_tokens: int | None
+    """Padded tokens of a batch where speed decides; None where memory does."""
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Measure peaks from here."""
+        ...
+
+    def hold_ceiling(self) -> MemorySnapshot:
+        """Make the allocator itself keep the ceiling; gives the memory as it then is."""
         ...
 
     def dtype(self, precision: str) -> str:
         """The number format that `precision` (auto, fp32, fp16) means here."""
         ...
 
-    def budget_tokens(self) -> int:
-        """How many padded tokens one batch may have."""
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error means that there is no room."""
         ...
 
     def synchronize(self) -> None:

@@ -16,6 +16,12 @@ class CpuDevice:
     """Runs models on the host; `allocated` is the resident memory of this process."""
 
     name = "cpu"
+    fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch_device = torch.device("cpu")
 
     def snapshot(self) -> MemorySnapshot:
         """Memory of the machine and of this process."""
@@ -28,16 +34,25 @@ class CpuDevice:
             allocated_bytes=resident,
             reserved_bytes=resident,
             peak_bytes=max(resident, _peak_resident_bytes()),
+            peak_reserved_bytes=max(resident, _peak_resident_bytes()),
             external_bytes=max(0, memory.total - memory.available - resident),
+            ceiling_bytes=memory.total,
         )
+
+    def reset_peak(self) -> None:
+        """Not possible: the system counts the peak of a process from its start."""
+
+    def hold_ceiling(self) -> MemorySnapshot:
+        """Nothing to hold: the system shares host memory out."""
+        return self.snapshot()
 
     def dtype(self, precision: str) -> str:
         """float32 unless fp16 is asked for: half precision is no faster here."""
         return "float16" if precision == "fp16" else "float32"
 
-    def budget_tokens(self) -> int:
-        """How many padded tokens one batch may have."""
-        return CPU_BUDGET_TOKENS
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the host had no memory for an allocation."""
+        return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
     def synchronize(self) -> None:
         """Nothing to wait for: the host computes when told."""

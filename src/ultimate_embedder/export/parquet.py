@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.points import PointBlock, Points, payload
 from ultimate_embedder.files import whole_file
 
@@ -38,7 +39,10 @@ class PointsFile:
     def open(cls, path: Path) -> PointsFile:
         """Read the description, not the points."""
         with pq.ParquetFile(path) as file:
-            described, schema = file.schema_arrow.metadata, file.schema_arrow
+            schema = file.schema_arrow
+            described = schema.metadata or {}
+            if b"target_qdrant_collection" not in described:
+                raise UploadError(f"{path} was not written by 'ultimate-embedder embed', and holds no points.")
             return cls(
                 path=path,
                 collection=described[b"collection"].decode(),

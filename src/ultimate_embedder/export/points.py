@@ -14,6 +14,7 @@ import numpy as np
 from ultimate_embedder.chunks import ChunkTable, TableRows
 from ultimate_embedder.vectors import VectorStore
 
+LONGEST_NAME = 255
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
 
 
@@ -25,7 +26,9 @@ def point_id(collection: str, chunk_id: str) -> str:
 def target_collection_name(collection: str, model: str, dim: int | None = None) -> str:
     """A readable name for the Qdrant collection: what is in it and which model made it."""
     parts = [collection, model] + ([f"{dim}d"] if dim else [])
-    return "__".join(re.sub(r"[^\w.-]+", "_", part).strip("_") for part in parts)[:255]
+    first, *rest = (re.sub(r"[^\w.-]+", "_", part).strip("_") for part in parts)
+    ending = "__".join(["", *rest])
+    return first[: LONGEST_NAME - len(ending)] + ending  # what is cut must not be the model
 
 
 def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[str, Any]) -> dict[str, Any]:

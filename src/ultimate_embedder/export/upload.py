@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from qdrant_client import QdrantClient, models
-from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
-from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from ultimate_embedder.errors import UploadError
+from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
 from ultimate_embedder.export.parquet import PointsFile
 from ultimate_embedder.files import file_sha256, write_json
@@ -21,6 +22,7 @@ from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
+REQUEST_BYTES = 16 << 20  # half of what Qdrant takes by default
 JOURNAL_EVERY_POINTS = 2048
 TIMEOUT_S = 60
 
@@ -54,12 +56,19 @@ def upload(
             f"{folder} holds several collections ({names}) and --collection names one target. "
             f"Upload them one by one: {folder / files[0].collection}"
         )
-    client = QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    client = _connect(url, api_key)
     try:
         server = _Server(client, url, emit, policy or RetryPolicy())
         return [_upload_one(file, target or file.target, server, emit) for file in files]
     finally:
         client.close()
+
+
+def _connect(url: str, api_key: str | None) -> QdrantClient:
+    try:
+        return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+    except ValueError as error:  # urllib3's LocationParseError is one too
+        raise UsageError(f"--url {url}: {error}. Write http://localhost:6333, for example.") from error
 
 
 def _find_points(folder: Path) -> list[Path]:
@@ -92,7 +101,9 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
         position += len(ids)
         if position <= resumed_at:
             continue
-        server.upsert(target, models.Batch(ids=ids, vectors=vectors.tolist(), payloads=payloads))
+        for part in _within_limit(payloads):
+            batch = models.Batch(ids=list(ids[part]), vectors=vectors[part].tolist(), payloads=payloads[part])
+            server.upsert(target, batch)
         journal.note(position)
         emit(BatchUploaded(collection=file.collection, target=target, points=len(ids)))
     journal.note(position, force=True)
@@ -106,6 +117,29 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
     seconds = time.perf_counter() - started
     emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
     return UploadReport(file.collection, target, file.points, counted, resumed_at)
+
+
+def _within_limit(payloads: list[dict[str, Any]]) -> Iterator[slice]:
+    """Cut a batch where its payloads would make a request that Qdrant refuses for its size."""
+    start, size = 0, 0
+    for row, payload in enumerate(payloads):
+        more = len(json.dumps(payload))
+        if size + more > REQUEST_BYTES and row > start:
+            yield slice(start, row)
+            start, size = row, 0
+        size += more
+    yield slice(start, len(payloads))
+
+
+def _misfit(vectors: Any, dim: int) -> str | None:
+    """What keeps our points out of a collection with such vectors."""
+    if not isinstance(vectors, models.VectorParams):
+        return f"named vectors, ours have no name and {dim} numbers"
+    if vectors.size != dim:
+        return f"vectors of {vectors.size} numbers, ours have {dim}"
+    if vectors.distance != models.Distance.COSINE:
+        return f"the distance {vectors.distance.value}, ours wants Cosine"
+    return None
 
 
 class _Journal:
@@ -147,23 +181,25 @@ class _Server:
 
     def ensure_collection(self, target: str, dim: int) -> bool:
         """Create the collection, or check that its vectors are ours; True if it was created."""
-        if not self._call("look up the collection", lambda: self._client.collection_exists(target)):
-            params = models.VectorParams(size=dim, distance=models.Distance.COSINE)
-            self._call(
-                "create the collection",
-                lambda: self._client.create_collection(target, vectors_config=params),
-            )
-            return True
+        exists = self._call("look up the collection", lambda: self._client.collection_exists(target))
+        if not exists:
+            self._call("create the collection", lambda: self._create(target, dim))
         found = self._call("read the collection", lambda: self._client.get_collection(target))
         vectors = found.config.params.vectors
-        size = vectors.size if isinstance(vectors, models.VectorParams) else None
-        if size != dim:
-            has = f"vectors of {size} numbers" if size else "named vectors"
+        if problem := _misfit(vectors, dim):
             raise UploadError(
-                f"collection {target} on {self.url} has {has}, ours have {dim}. "
+                f"collection {target} on {self.url} has {problem}. "
                 "Give another name with --collection, or delete that collection."
             )
-        return False
+        return not exists
+
+    def _create(self, target: str, dim: int) -> None:
+        params = models.VectorParams(size=dim, distance=models.Distance.COSINE)
+        try:
+            self._client.create_collection(target, vectors_config=params)
+        except UnexpectedResponse as error:
+            if error.status_code != HTTPStatus.CONFLICT:
+                raise  # a conflict: an earlier try got through and its answer was lost
 
     def upsert(self, target: str, batch: models.Batch) -> None:
         """Send points and wait until they are applied."""
@@ -181,13 +217,17 @@ class _Server:
 
         try:
             return call_with_retries(call, _temporary, note, self._policy)
-        except (UnexpectedResponse, ResponseHandlingException, ResourceExhaustedResponse) as error:
+        except (ApiException, QdrantException) as error:
             raise UploadError(f"cannot {what} on {self.url}: {_in_words(error)}") from error
+        except json.JSONDecodeError as error:
+            raise UploadError(f"cannot {what} on {self.url}: the answer is not Qdrant's. Is the URL right?") from error
 
 
 def _temporary(error: Exception) -> Temporary | None:
     if isinstance(error, ResourceExhaustedResponse):
         return Temporary("429, too many requests", error.retry_after_s)
+    if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot read
+        return Temporary("429, too many requests")
     if isinstance(error, UnexpectedResponse) and error.status_code is not None:
         if error.status_code == 429 or error.status_code >= 500:
             return Temporary(f"{error.status_code} {error.reason_phrase}".strip())

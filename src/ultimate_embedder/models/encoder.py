@@ -6,6 +6,7 @@ Pooling, normalisation and prompts are the model's own.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,18 +73,34 @@ class Encoder:
         self._constants, self._input_names = self._learn_features()
 
     @property
+    def tokenizes(self) -> bool:
+        """Whether we tokenise ourselves, and know lengths; else only the model can."""
+        return bool(self._input_names)
+
+    @property
     def tokenizer_kind(self) -> str:
-        """`token-sorted` where we tokenise ourselves, `model` where only the model can."""
-        return "token-sorted" if self._input_names else "model"
+        """`token-sorted`, or `model` where only the model can tokenise."""
+        return "token-sorted" if self.tokenizes else "model"
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.model.parameters()).device
 
+    @property
+    def weight_bytes(self) -> int:
+        """What the weights take on a device."""
+        return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
+
+    def replica(self) -> Encoder:
+        """A copy with weights of its own, made where this one's are: ask for it while they are on the host."""
+        twin = copy.copy(self)
+        twin.model = copy.deepcopy(self.model)
+        return twin
+
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Turn document texts into token ids, cut at the token limit."""
-        if not self._input_names:
+        if not self.tokenizes:
             lengths = np.array([min(len(text) // 3 + 2, self.max_tokens) for text in texts])
             return TokenizedTexts(list(texts), lengths, np.zeros(len(texts), bool))
         rows, truncated = self._token_ids([self.document_prompt + text for text in texts])
@@ -95,7 +112,7 @@ class Encoder:
         tokens = int(texts.lengths[rows].sum())
         padded = int(texts.lengths[rows].max()) * len(rows)
         chosen = [texts.rows[row] for row in rows]
-        if self._input_names:
+        if self.tokenizes:
             return TokenBatch(self._pad(chosen), tokens, padded)
         return TokenBatch(self._model_features(chosen), tokens, padded)
 
@@ -119,6 +136,13 @@ class Encoder:
         prompt = self.query_prompt or None
         vector = self.model.encode([text], prompt=prompt, truncate_dim=self.truncate_dim)[0]
         return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+    def pretend_features(self, rows: int, length: int) -> dict[str, Any]:
+        """Features of a padded batch of that size, of no particular tokens."""
+        import torch
+
+        names = self._input_names or ("input_ids", "attention_mask")
+        return {**{name: torch.ones((rows, length), dtype=torch.long) for name in names}, **self._constants}
 
     def _token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[bool]]:
         encoded = self.model.tokenizer(
@@ -195,8 +219,8 @@ def load_encoder(
     return Encoder(
         loaded,
         model.name,
-        document_prompt=_own_prompt(loaded, spec and spec.document_prompt, DOCUMENT_PROMPT_NAMES),
-        query_prompt=_own_prompt(loaded, spec and spec.query_prompt, QUERY_PROMPT_NAMES),
+        document_prompt=_own_prompt(loaded, spec.document_prompt if spec else None, DOCUMENT_PROMPT_NAMES),
+        query_prompt=_own_prompt(loaded, spec.query_prompt if spec else None, QUERY_PROMPT_NAMES),
         max_tokens=_token_limit(loaded, model.name, max_tokens),
         dim=dim,
     )
@@ -239,7 +263,7 @@ def _token_limit(model: SentenceTransformer, name: str, wanted: int | None) -> i
 
 def _position_limit(model: SentenceTransformer) -> int:
     for module in model.modules():
-        table = getattr(module, "position_embeddings", None)
+        table: Any = getattr(module, "position_embeddings", None)
         if hasattr(table, "num_embeddings"):
             # RoBERTa counts positions from padding_idx + 1
             padding = getattr(module, "padding_idx", None)

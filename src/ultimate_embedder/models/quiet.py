@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
     """Silence loading bars and informational notes for the duration; errors and warnings of ours stay."""
-    from transformers.utils import logging
+    from transformers.utils import logging as untyped_logging
 
+    logging: Any = untyped_logging
     verbosity = logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

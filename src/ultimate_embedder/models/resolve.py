@@ -89,7 +89,8 @@ def _from_cache(spec: ModelSpec) -> ResolvedModel | None:
 
 
 def _require_weights(folder: Path) -> None:
-    if not any(next(folder.rglob(pattern), None) for pattern in WEIGHT_PATTERNS):
+    # is_file: a link whose target is gone does not count
+    if not any(path.is_file() for pattern in WEIGHT_PATTERNS for path in folder.rglob(pattern)):
         raise ModelError(
             f"{folder} has no weights ({' or '.join(WEIGHT_PATTERNS)}). "
             "The copy or download is incomplete: fetch it again."

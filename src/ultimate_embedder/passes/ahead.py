@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -17,7 +17,7 @@ class _End:
         self.error = error
 
 
-def run_ahead(items: Iterable[Item], depth: int = 1) -> Iterator[Item]:
+def run_ahead(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
     """Yield `items`, computing up to `depth` of them in advance; an error comes out where its item would.
 
     When the reader stops early the thread ends after the item it is at.

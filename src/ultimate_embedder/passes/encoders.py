@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.events import Emit, ModelLoaded, ModelResolved
@@ -35,31 +35,35 @@ def resolve_models(config: RunConfig, emit: Emit) -> list[ResolvedModel]:
 
 
 class EncoderPool:
-    """Loads each encoder once. A run whose vectors are all stored loads none."""
+    """Loads each encoder once, onto the host. A run whose vectors are all stored loads none."""
 
     def __init__(self, config: RunConfig, emit: Emit) -> None:
         self._config = config
         self._emit = emit
-        self._loaded: dict[int, Encoder] = {}
+        self._loaded: dict[tuple[int, str], Encoder] = {}
+        self._lock = threading.Lock()
 
-    def get(self, plan: PassPlan) -> Callable[[], Encoder]:
-        """A function that gives the pass's encoder, loading it the first time."""
-        return lambda: self._loaded.get(plan.number) or self._load(plan)
+    def get(self, plan: PassPlan) -> Encoder:
+        """The encoder of a pass."""
+        return self._load(plan, plan.identity.dtype)
 
-    def _load(self, plan: PassPlan) -> Encoder:
+    def exact(self, plan: PassPlan) -> Encoder:
+        """The same model in fp32, on the CPU: for what the device could not do."""
+        return self._load(plan, "float32", "exact")
+
+    def _load(self, plan: PassPlan, dtype: str, role: str = "main") -> Encoder:
+        with self._lock:
+            key = (plan.number, role)
+            if key not in self._loaded:
+                self._loaded[key] = self._load_now(plan, dtype)
+            return self._loaded[key]
+
+    def _load_now(self, plan: PassPlan, dtype: str) -> Encoder:
         started = time.perf_counter()
-        encoder = load_encoder(
-            plan.model,
-            dtype=plan.identity.dtype,
-            device=plan.device.name,
-            max_tokens=self._config.max_tokens,
-            dim=self._config.dim,
-        )
-        self._loaded[plan.number] = encoder
+        encoder = load_encoder(plan.model, dtype, "cpu", self._config.max_tokens, self._config.dim)
         self._emit(
             ModelLoaded(
                 model=plan.model.name,
-                device=plan.device.name,
                 dtype=encoder.dtype,
                 dim=encoder.dim,
                 max_tokens=encoder.max_tokens,

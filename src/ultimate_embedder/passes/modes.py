@@ -17,7 +17,7 @@ class PassPlan:
     number: int
     model: ResolvedModel
     weight: float
-    device: Device
+    devices: tuple[Device, ...]
     identity: PassIdentity
 
 
@@ -28,14 +28,13 @@ def plan_passes(config: RunConfig, models: list[ResolvedModel], devices: list[De
     if len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise UsageError(f"--models {names}: several models at once are not built yet. Give one.")
-    device = devices[0]
     return [
         PassPlan(
             number=number,
             model=model,
             weight=choice.weight,
-            device=device,
-            identity=_identity(config, model, device.dtype(config.precision)),
+            devices=tuple(devices),
+            identity=_identity(config, model, devices[0].dtype(config.precision)),
         )
         for number, (model, choice) in enumerate(zip(models, config.models, strict=True))
     ]

@@ -1,34 +1,38 @@
-"""The one loop that runs a pass: tokenise | plan | forward | check | store, overlapped."""
+"""The one loop that runs a pass: tokenise | cut | forward | check | store, overlapped."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
-from ultimate_embedder.events import BatchEncoded, Emit, PassFinished, PassStarted, WindowTokenized
+from ultimate_embedder.events import BatchEncoded, Emit, Mitigated, PassFinished, PassStarted, WindowTokenized
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.passes.ahead import run_ahead
+from ultimate_embedder.passes.encoders import EncoderPool
 from ultimate_embedder.passes.modes import PassPlan
-from ultimate_embedder.passes.windows import Window, tokenized_windows
+from ultimate_embedder.passes.placement import placed
+from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
+from ultimate_embedder.passes.worker import EncodedBatch, Worker
 from ultimate_embedder.vectors import VectorStore, fingerprint
 
-UNIT_NORM_TOLERANCE = 0.01
+ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
 def run_pass(
-    plan: PassPlan,
-    collection: str,
-    table: ChunkTable,
-    store: VectorStore,
-    get_encoder: Callable[[], Encoder],
-    emit: Emit,
+    plan: PassPlan, collection: str, table: ChunkTable, store: VectorStore, encoders: EncoderPool, emit: Emit
 ) -> None:
     """Give every text of the table a vector in the store. Texts that have one already cost nothing."""
     wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
-    encoder = get_encoder() if wanted.any() else None
+    encoder = encoders.get(plan) if wanted.any() else None
     started = time.perf_counter()
     emit(
         PassStarted(
@@ -36,7 +40,7 @@ def run_pass(
             model=plan.model.name,
             model_pass=plan.number,
             weight=plan.weight,
-            device=plan.device.name,
+            devices=[device.name for device in plan.devices],
             dtype=plan.identity.dtype,
             fingerprint=fingerprint(plan.identity),
             texts=table.distinct_texts(),
@@ -44,8 +48,7 @@ def run_pass(
         )
     )
     if encoder is not None:
-        with store:
-            _encode_wanted(plan, collection, table, wanted, store, encoder, emit)
+        _Run(plan, collection, store, emit).encode(encoder, lambda: encoders.exact(plan), table, wanted)
     emit(
         PassFinished(
             collection=collection,
@@ -58,56 +61,104 @@ def run_pass(
     )
 
 
-def bad_rows(vectors: np.ndarray, unit_norm: bool) -> np.ndarray:
-    """Mark the vectors that cannot be right: not finite, of no length, or not of length one where they must be."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.linalg.norm(vectors, axis=1)
-    bad = ~np.isfinite(norms) | (norms == 0)
-    if unit_norm:
-        bad |= ~(np.abs(norms - 1) < UNIT_NORM_TOLERANCE)
-    return np.asarray(bad)
+class _Run:
+    """The workers of one pass, and what they share: the feed of batches and the store."""
 
+    def __init__(self, plan: PassPlan, collection: str, store: VectorStore, emit: Emit) -> None:
+        self._plan = plan
+        self._collection = collection
+        self._store = store
+        self._emit = emit
+        self._storing = threading.Lock()
+        self._batch_numbers = itertools.count()
 
-def _encode_wanted(
-    plan: PassPlan,
-    collection: str,
-    table: ChunkTable,
-    wanted: np.ndarray,
-    store: VectorStore,
-    encoder: Encoder,
-    emit: Emit,
-) -> None:
-    batch_index = 0
-    waiting_since = time.perf_counter()
-    windows = tokenized_windows(table, wanted, encoder, plan.device.budget_tokens())
-    for window in run_ahead(windows):
-        emit(_window_event(plan, collection, window))
-        for batch in window.batches:
-            prepared = encoder.batch(window.texts, batch.rows)
-            forward_since = time.perf_counter()
-            vectors = encoder.forward(prepared).cpu().numpy()
-            forward_seconds = time.perf_counter() - forward_since
-            bad = bad_rows(vectors, encoder.unit_norm)
-            good = batch.rows[~bad]
-            store.append(window.keys[good], vectors[~bad], window.texts.truncated[good])
-            emit(
-                BatchEncoded(
-                    collection=collection,
-                    model=plan.model.name,
-                    model_pass=plan.number,
-                    batch_index=batch_index,
-                    rows=len(batch.rows),
-                    tokens=prepared.tokens,
-                    padded_tokens=prepared.padded_tokens,
-                    longest=batch.longest,
-                    bad_rows=int(bad.sum()),
-                    wait_seconds=forward_since - waiting_since,
-                    forward_seconds=forward_seconds,
-                    memory=plan.device.snapshot(),
-                )
-            )
-            batch_index += 1
+    def encode(
+        self, encoder: Encoder, exact_encoder: Callable[[], Encoder], table: ChunkTable, wanted: np.ndarray
+    ) -> None:
+        """Encode the wanted rows on all devices of the pass."""
+        with (
+            self._store,
+            placed(encoder, self._plan.devices, self._report) as placements,
+            # the host's tokeniser, not a device's: it is used on another thread
+            closing(run_ahead(tokenized_windows(table, wanted, encoder))) as windows,
+        ):
+            feed = BatchFeed(windows, self._enough_tokens(), self._window_done)
+            workers = [
+                Worker(replica, device, exact_encoder, self._reporter(device.name)) for replica, device in placements
+            ]
+            _run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
+
+    def _work(self, worker: Worker, feed: BatchFeed) -> None:
+        waiting_since = time.perf_counter()
+        while taken := feed.take(worker.most_rows):
+            window, batch = taken
+            waited = time.perf_counter() - waiting_since
+            encoded = worker.encode(window.texts, batch)
+            good = batch.rows[~encoded.bad]
+            with self._storing:
+                self._store.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
             waiting_since = time.perf_counter()
+            self._batch_done(worker, window, batch.rows, encoded, waited)
+
+    def _enough_tokens(self) -> int:
+        return max(device.fixed_budget_tokens or ENOUGH_TOKENS for device in self._plan.devices)
+
+    def _reporter(self, device: str) -> Callable[[str, dict[str, Any]], None]:
+        return lambda kind, details: self._report(kind, {"device": device, **details})
+
+    def _report(self, kind: str, details: dict[str, Any]) -> None:
+        details = {"model": self._plan.model.name, **details}
+        self._emit(Mitigated(collection=self._collection, kind=kind, details=details))
+
+    def _window_done(self, window: Window) -> None:
+        self._emit(
+            WindowTokenized(
+                collection=self._collection,
+                model=self._plan.model.name,
+                texts=len(window.keys),
+                tokens=int(window.texts.lengths.sum()),
+                truncated=int(window.texts.truncated.sum()),
+                seconds=window.seconds,
+            )
+        )
+
+    def _batch_done(
+        self, worker: Worker, window: Window, rows: np.ndarray, encoded: EncodedBatch, waited: float
+    ) -> None:
+        lengths = window.texts.lengths[rows]
+        self._emit(
+            BatchEncoded(
+                collection=self._collection,
+                model=self._plan.model.name,
+                model_pass=self._plan.number,
+                batch_index=next(self._batch_numbers),
+                device=worker.device.name,
+                rows=len(rows),
+                tokens=int(lengths.sum()),
+                padded_tokens=int(lengths.max()) * len(rows),
+                longest=int(lengths.max()),
+                bad_rows=int(encoded.bad.sum()),
+                exact_rows=encoded.exact_rows,
+                predicted_bytes=encoded.predicted_bytes,
+                measured_bytes=encoded.measured_bytes,
+                wait_seconds=waited,
+                forward_seconds=encoded.seconds,
+                memory_before=encoded.before,
+                memory=encoded.after,
+            )
+        )
+
+
+def _run_all(jobs: list[Callable[[], None]], stop: Callable[[], None]) -> None:
+    """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
+    with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            stop()
+    for future in futures:
+        future.result()
 
 
 def _first_occurrences(keys: np.ndarray) -> np.ndarray:
@@ -115,15 +166,3 @@ def _first_occurrences(keys: np.ndarray) -> np.ndarray:
     if len(keys):
         first[np.unique(keys, axis=0, return_index=True)[1]] = True
     return first
-
-
-def _window_event(plan: PassPlan, collection: str, window: Window) -> WindowTokenized:
-    return WindowTokenized(
-        collection=collection,
-        model=plan.model.name,
-        texts=len(window.keys),
-        tokens=int(window.texts.lengths.sum()),
-        truncated=int(window.texts.truncated.sum()),
-        batches=len(window.batches),
-        seconds=window.seconds,
-    )

@@ -1,14 +1,15 @@
-"""Windows: runs of texts that are tokenised and planned together, so that memory stays bounded."""
+"""Windows: runs of texts that are tokenised together, so that memory stays bounded, and cut into batches."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.batching import Batch, plan_batches
+from ultimate_embedder.batching import Batch, BatchCutter
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
 
@@ -18,21 +19,51 @@ WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
 
 @dataclass(frozen=True)
 class Window:
-    """Tokenised texts with their keys, and the batches they are cut into."""
+    """Tokenised texts with their keys."""
 
     keys: np.ndarray
     texts: TokenizedTexts
-    batches: list[Batch]
     seconds: float
 
 
-def tokenized_windows(table: ChunkTable, wanted: np.ndarray, encoder: Encoder, budget_tokens: int) -> Iterator[Window]:
-    """Yield the `wanted` rows of the table (a mask), window by window, ready to be encoded."""
+class BatchFeed:
+    """Hands out batches to whichever worker asks, each as large as that worker can take; the faster one gets more."""
+
+    def __init__(self, windows: Iterator[Window], enough_tokens: int, on_window: Callable[[Window], None]) -> None:
+        self._windows = windows
+        self._enough_tokens = enough_tokens
+        self._on_window = on_window
+        self._window: Window | None = None
+        self._cutter: BatchCutter | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def take(self, most_rows: Callable[[int], int]) -> tuple[Window, Batch] | None:
+        """The next batch and the window it is from; None when there is nothing left, or nothing wanted."""
+        with self._lock:
+            while not self._stopped:
+                batch = self._cutter.cut(most_rows) if self._cutter else None
+                if batch is not None and self._window is not None:
+                    return self._window, batch
+                self._window = next(self._windows, None)
+                if self._window is None:
+                    self._stopped = True
+                    break
+                self._on_window(self._window)
+                self._cutter = BatchCutter(self._window.texts.lengths, self._enough_tokens)
+            return None
+
+    def stop(self) -> None:
+        """Hand out nothing more."""
+        self._stopped = True
+
+
+def tokenized_windows(table: ChunkTable, wanted: np.ndarray, encoder: Encoder) -> Iterator[Window]:
+    """Yield the `wanted` rows of the table (a mask), window by window."""
     for rows, texts in _runs(table, wanted):
         started = time.perf_counter()
         tokenized = encoder.tokenize(texts)
-        batches = plan_batches(tokenized.lengths, budget_tokens)
-        yield Window(table.keys[rows], tokenized, batches, time.perf_counter() - started)
+        yield Window(table.keys[rows], tokenized, time.perf_counter() - started)
 
 
 def _runs(table: ChunkTable, wanted: np.ndarray) -> Iterator[tuple[list[int], list[str]]]:

@@ -2,7 +2,7 @@
 
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.progress import make_progress
-from ultimate_embedder.report.schema import CollectionSummary, RunSummary
+from ultimate_embedder.report.schema import CollectionSummary, RunSummary, json_schema
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
 
@@ -11,6 +11,7 @@ __all__ = [
     "EventLog",
     "RunSummary",
     "SummaryBuilder",
+    "json_schema",
     "make_progress",
     "print_summary",
 ]

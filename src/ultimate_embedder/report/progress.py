@@ -56,9 +56,9 @@ class Progress:
                 rejected = f", {event.rejected} rejected" if event.rejected else ""
                 bar.say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
             case events.ModelLoaded():
-                bar.say(f"{event.model}: {event.dim} dims, {event.dtype} on {event.device}")
+                bar.say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
             case events.PassStarted() if event.texts > event.stored_texts:
-                bar.begin(f"{name} · {event.model}", event.texts, event.stored_texts)
+                bar.begin(f"{name} · {event.model} on {', '.join(event.devices)}", event.texts, event.stored_texts)
             case events.PassStarted():
                 bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run")
             case events.BatchEncoded():
@@ -142,7 +142,7 @@ class _TerminalBar:
         self._progress.stop()
 
     def say(self, line: str) -> None:
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ultimate_embedder.types import Status
-
-SCHEMA_VERSION = 1
 
 
 class _Part(BaseModel):
@@ -69,7 +66,7 @@ class PassSummary(_Part):
     model_pass: int
     fingerprint: str = Field(description="names everything that changes a vector; the folder in store/")
     weight: float
-    device: str
+    devices: list[str]
     dtype: str
     dim: int = 0
     texts: int = Field(description="different texts in the collection")
@@ -80,14 +77,20 @@ class PassSummary(_Part):
     tokens: int = 0
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
+    tokens_by_device: dict[str, int] = Field(default_factory=dict)
     truncated: int = 0
+    exact_rows: int = Field(0, description="rows computed again in fp32 because their vectors were unusable")
     seconds: float = 0.0
     tokenize_seconds: float = Field(0.0, description="on its own thread, beside the forward")
     forward_seconds: float = 0.0
-    wait_seconds: float = Field(0.0, description="between forwards: waiting for tokens, storing")
+    wait_seconds: float = Field(0.0, description="a worker waited for its next batch")
     texts_per_second: float = 0.0
     tokens_per_second: float = 0.0
-    peak_memory_bytes: int = 0
+    peak_memory_bytes: int = Field(0, description="the most that a device of the pass had allocated")
+    peak_reserved_bytes: int = Field(0, description="the most that a device of the pass had reserved")
+    prediction_error: float | None = Field(
+        None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
+    )
 
 
 class ExportSummary(_Part):
@@ -116,7 +119,7 @@ class CollectionSummary(_Part):
     status: Status | None = Field(None, description="null only while the collection is being worked on")
     error: str | None = None
     files: int = 0
-    chunks: ChunkCounts = Field(default_factory=ChunkCounts)
+    chunks: ChunkCounts = Field(default_factory=lambda: ChunkCounts())
     rejected: list[RejectedRecord] = Field(default_factory=list)
     repeated_ids: list[RepeatedChunkId] = Field(default_factory=list)
     models: list[ModelSummary] = Field(default_factory=list)
@@ -134,7 +137,7 @@ class CollectionSummary(_Part):
 class RunSummary(_Part):
     """Everything about one run."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     program: str = "ultimate-embedder"
     versions: dict[str, str] = Field(default_factory=dict)
     machine: dict[str, Any] = Field(default_factory=dict)
@@ -163,7 +166,3 @@ class RunSummary(_Part):
 def json_schema() -> str:
     """The JSON Schema of `summary.json`."""
     return json.dumps(RunSummary.model_json_schema(), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json_schema())

@@ -37,6 +37,7 @@ LIBRARIES = (
     "qdrant-edge-py",
     "qdrant-client",
 )
+LEARNING_BATCHES = 10  # on each device, before predictions are judged
 MOST_LISTED = 10_000  # rejected records and repeated ids beyond this are counted, and listed in events.jsonl
 
 
@@ -69,6 +70,7 @@ class SummaryBuilder:
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._prediction_errors: dict[str, list[float]] = {}  # by device, of the current pass
         self._model_seconds = 0.0  # spent loading since the current collection began
 
     def __call__(self, event: events.Event) -> None:
@@ -154,13 +156,24 @@ class SummaryBuilder:
         current.padded_tokens += event.padded_tokens
         current.forward_seconds += event.forward_seconds
         current.wait_seconds += event.wait_seconds
+        current.exact_rows += event.exact_rows
+        done = current.tokens_by_device.get(event.device, 0)
+        current.tokens_by_device[event.device] = done + event.tokens
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
+        current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
+        if event.measured_bytes and event.predicted_bytes:
+            error = abs(event.predicted_bytes - event.measured_bytes) / event.measured_bytes
+            self._prediction_errors.setdefault(event.device, []).append(error)
 
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
         current.dim, current.truncated = event.dim, event.truncated
         current.seconds = event.seconds
+        settled = [error for errors in self._prediction_errors.values() for error in errors[LEARNING_BATCHES:]]
+        if settled:
+            current.prediction_error = sorted(settled)[int(0.95 * (len(settled) - 1))]
+        self._prediction_errors.clear()
         if current.tokens:
             current.padding_ratio = current.padded_tokens / current.tokens
             current.texts_per_second = current.encoded_texts / current.seconds

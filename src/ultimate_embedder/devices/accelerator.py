@@ -1,0 +1,98 @@
+"""A card, real or simulated. The same lines serve both, through torch's device module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ultimate_embedder.types import MemorySnapshot
+
+if TYPE_CHECKING:
+    pass
+
+LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """How much of each device may be used: the first one up to a ceiling, each one up to a margin below its total."""
+
+    gpu0_ceiling_bytes: int = 12 * 10**9
+    safety_margin: float = 0.08
+
+    def ceiling_bytes(self, index: int, total_bytes: int) -> int:
+        """The most that device `index` may hold, on reserved + external bytes."""
+        below_total = int(total_bytes * (1 - self.safety_margin))
+        return min(self.gpu0_ceiling_bytes, below_total) if index == 0 else below_total
+
+
+class AcceleratorDevice:
+    """One device of a kind that torch knows by name."""
+
+    fixed_budget_tokens: int | None = None  # memory decides
+
+    def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
+        import torch
+
+        self.name = f"{kind}:{index}"
+        self.torch_device = torch.device(kind, index)
+        self._index = index
+        self._module = torch.get_device_module(kind)
+        self._total_bytes = int(self._module.mem_get_info(index)[1])
+        self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
+        self._limit_fraction: float | None = None
+
+    def snapshot(self) -> MemorySnapshot:
+        """Memory at this moment. What is neither free nor reserved by us is held by others."""
+        free, total = self._module.mem_get_info(self._index)
+        reserved = self._module.memory_reserved(self._index)
+        return MemorySnapshot(
+            device=self.name,
+            total_bytes=total,
+            free_bytes=free,
+            allocated_bytes=self._module.memory_allocated(self._index),
+            reserved_bytes=reserved,
+            peak_bytes=self._module.max_memory_allocated(self._index),
+            peak_reserved_bytes=self._module.max_memory_reserved(self._index),
+            external_bytes=max(0, total - free - reserved),
+            ceiling_bytes=self._ceiling_bytes,
+        )
+
+    def reset_peak(self) -> None:
+        """Measure peaks from here."""
+        self._module.reset_peak_memory_stats(self._index)
+
+    def dtype(self, precision: str) -> str:
+        """fp16 on cards before capability 8.0, bf16 from there on; whatever `is_bf16_supported` says of emulation."""
+        if precision == "fp32":
+            return "float32"
+        if precision == "fp16":
+            return "float16"
+        major, _ = self._module.get_device_capability(self._index)
+        return "bfloat16" if major >= 8 else "float16"
+
+    def hold_ceiling(self) -> MemorySnapshot:
+        """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""
+        now = self.snapshot()
+        fraction = max(0.0, (now.ceiling_bytes - now.external_bytes) / now.total_bytes)
+        if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
+            self._module.set_per_process_memory_fraction(fraction, self._index)
+            self._limit_fraction = fraction
+        if now.reserved_bytes + now.external_bytes > now.ceiling_bytes:
+            self.release_cache()
+            return self.snapshot()
+        return now
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error means that the device has no room."""
+        import torch
+
+        return isinstance(error, torch.OutOfMemoryError)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was told."""
+        self._module.synchronize(self._index)
+
+    def release_cache(self) -> None:
+        """Give unused memory back to whoever else wants it."""
+        self._module.empty_cache()

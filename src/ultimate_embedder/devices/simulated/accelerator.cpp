@@ -1,0 +1,511 @@
+// A simulated accelerator for torch: real tensors on real devices with a real capacity, on any machine.
+//
+// torch keeps the dispatch key PrivateUse1 free for devices that are not its own. We register one:
+//
+//   memory      host memory, charged to a device by the caching allocator of caching_allocator.h;
+//               over capacity it raises torch.OutOfMemoryError, in the middle of a forward if need be
+//   operators   a fallback lends the bytes to the CPU kernel as they lie and charges what comes out
+//   rules       tensors of different devices do not mix, exactly as on cards
+//   streams     real objects with the real interface; work is done when it is asked for, so they never wait
+//
+// Not simulated: time, asynchrony, and the workspaces of vendor libraries.
+#include "caching_allocator.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/library.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <unordered_set>
+
+namespace simulated {
+
+using at::Tensor;
+using c10::Device;
+using c10::DeviceIndex;
+using c10::Storage;
+using c10::Stream;
+using std::optional;
+
+constexpr auto kSimulated = c10::DeviceType::PrivateUse1;
+constexpr int kMostDevices = 16;
+
+int device_count = 1;
+CachingAllocator allocators[kMostDevices];
+thread_local DeviceIndex current_device = 0;
+thread_local c10::StreamId current_streams[kMostDevices] = {};
+
+DeviceIndex checked(DeviceIndex index) {
+  TORCH_CHECK(index >= 0 && index < device_count, "invalid device ordinal ", int(index), ": there are ", device_count,
+              " simulated devices");
+  return index;
+}
+
+DeviceIndex index_or_current(optional<Device> device) {
+  return device && device->has_index() ? checked(device->index()) : current_device;
+}
+
+// ------------------------------------------------------------------------------------------------- memory
+
+Block* charge(size_t bytes, DeviceIndex device) {
+  if (Block* block = allocators[device].allocate(bytes)) return block;
+  const Usage usage = allocators[device].usage();
+  const size_t used = std::min(usage.capacity, usage.reserved + usage.external);
+  const auto words = c10::CachingAllocator::format_size;
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "simulated:", int(device), " out of memory. Tried to allocate ", words(bytes),
+                   ". The device has ", words(usage.capacity), " of which ", words(usage.capacity - used),
+                   " are free; this process may reserve ", words(usage.limit), ", has ", words(usage.allocated),
+                   " allocated and ", words(usage.reserved - usage.allocated), " cached; others hold ",
+                   words(usage.external), ".");
+}
+
+// What a storage on a device owns: a charge, and either its own bytes or those of a CPU storage.
+struct Ownership {
+  DeviceIndex device;
+  Block* block;
+  void* bytes;
+  Storage borrowed;
+};
+
+void release(void* context) {
+  auto* owned = static_cast<Ownership*>(context);
+  if (owned->block) allocators[owned->device].free(owned->block);
+  std::free(owned->bytes);
+  delete owned;
+}
+
+struct TorchAllocator final : c10::DeviceAllocator {
+  at::DataPtr allocate(size_t bytes) override {
+    const Device device(kSimulated, current_device);
+    if (bytes == 0) return at::DataPtr(nullptr, device);
+    Block* block = charge(bytes, current_device);
+    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return at::DataPtr(memory, new Ownership{current_device, block, memory, {}}, &release, device);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t = {0, 0}) override {
+    for (int device = 0; device < device_count; ++device) allocators[device].release_cached();
+  }
+  void recordStream(const c10::DataPtr&, Stream) override {}  // nothing is ever in flight
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
+    const Usage usage = allocators[checked(device)].usage();
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    set(stats.allocated_bytes, usage.allocated, usage.peak_allocated);
+    set(stats.reserved_bytes, usage.reserved, usage.peak_reserved);
+    stats.num_ooms = static_cast<int64_t>(usage.failures);
+    stats.num_alloc_retries = static_cast<int64_t>(usage.retries);
+    return stats;
+  }
+  void resetAccumulatedStats(DeviceIndex) override {}
+  void resetPeakStats(DeviceIndex device) override { allocators[checked(device)].reset_peaks(); }
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    const Usage usage = allocators[checked(device)].usage();
+    return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};
+  }
+
+ private:
+  static void set(c10::CachingAllocator::StatArray& stat, size_t current, size_t peak) {
+    stat[0].increase(peak);
+    stat[0].decrease(peak - current);
+  }
+};
+TorchAllocator torch_allocator;
+REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &torch_allocator);
+
+// Page-locked host memory: ordinary memory that remembers that it was asked for.
+struct PinnedAllocator final : c10::Allocator {
+  at::DataPtr allocate(size_t bytes) override {
+    void* memory = std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64));
+    std::lock_guard<std::mutex> lock(mutex);
+    pinned.insert(memory);
+    return at::DataPtr(memory, memory, &unpin, Device(at::kCPU));
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  static void unpin(void* memory) {
+    std::lock_guard<std::mutex> lock(mutex);
+    pinned.erase(memory);
+    std::free(memory);
+  }
+  static bool is_pinned(const void* memory) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return pinned.count(memory) > 0;
+  }
+  static inline std::mutex mutex;
+  static inline std::unordered_set<const void*> pinned;
+};
+PinnedAllocator pinned_allocator;
+
+// ------------------------------------------------------------------------------- devices, streams, events
+
+struct Event {
+  std::chrono::steady_clock::time_point recorded;
+};
+
+struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kSimulated; }
+  Device getDevice() const override { return Device(kSimulated, current_device); }
+  void setDevice(Device device) const override {
+    if (device.has_index()) current_device = checked(device.index());
+  }
+  void uncheckedSetDevice(Device device) const noexcept override {
+    if (device.has_index()) current_device = device.index();
+  }
+  Device exchangeDevice(Device device) const override {
+    const Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  DeviceIndex deviceCount() const noexcept override { return static_cast<DeviceIndex>(device_count); }
+
+  Stream getStream(Device device) const override {
+    const DeviceIndex index = device.has_index() ? device.index() : current_device;
+    return Stream(Stream::UNSAFE, Device(kSimulated, index), current_streams[index]);
+  }
+  Stream getDefaultStream(Device device) const override {
+    return Stream(Stream::DEFAULT, device.has_index() ? device : getDevice());
+  }
+  Stream getNewStream(Device device, int = 0) const override {
+    static std::atomic<c10::StreamId> next{1};
+    return Stream(Stream::UNSAFE, device.has_index() ? device : getDevice(), next++);
+  }
+  Stream getStreamFromGlobalPool(Device device, bool = false) const override { return getNewStream(device); }
+  Stream exchangeStream(Stream stream) const override {
+    const Stream before = getStream(stream.device());
+    current_streams[stream.device_index()] = stream.id();
+    return before;
+  }
+  bool queryStream(const Stream&) const override { return true; }
+  void synchronizeStream(const Stream&) const override {}
+  void synchronizeDevice(const DeviceIndex) const override {}
+
+  void record(void** event, const Stream&, const DeviceIndex, const c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Event();
+    static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
+  }
+  void destroyEvent(void* event, const DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void block(void*, const Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+  double elapsedTime(void* first, void* second, const DeviceIndex) const override {
+    const auto elapsed = static_cast<Event*>(second)->recorded - static_cast<Event*>(first)->recorded;
+    return std::chrono::duration<double, std::milli>(elapsed).count();
+  }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuard);
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(device_count); }
+  DeviceIndex getCurrentDevice() const override { return current_device; }
+  void setCurrentDevice(DeviceIndex device) const override { current_device = checked(device); }
+  DeviceIndex exchangeDevice(DeviceIndex device) const override {
+    return std::exchange(current_device, checked(device));
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override {
+    return device < 0 ? current_device : exchangeDevice(device);
+  }
+  bool isPinnedPtr(const void* memory) const override { return PinnedAllocator::is_pinned(memory); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  const at::Generator& getDefaultGenerator(DeviceIndex) const override {
+    return at::globalContext().defaultGenerator(at::kCPU);
+  }
+  void resizePrivateUse1Bytes(const Storage& storage, size_t bytes) const override {
+    c10::DeviceGuard guard(storage.device());
+    auto memory = torch_allocator.allocate(bytes);
+    if (storage.data()) std::memcpy(memory.get(), storage.data(), std::min(bytes, storage.nbytes()));
+    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
+    storage.unsafeGetStorageImpl()->set_nbytes(bytes);
+  }
+};
+
+// ---------------------------------------------------------------------------------- between host and device
+
+Tensor tensor_over(Storage storage, c10::DispatchKey key, const Tensor& shape) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), shape.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides(), shape.storage_offset());
+  return tensor;
+}
+
+// The same bytes, as the CPU kernels want to see them.
+Tensor lend_to_cpu(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != kSimulated) return tensor;
+  auto* bytes = const_cast<void*>(tensor.storage().data());
+  Storage storage(Storage::use_byte_size_t{}, tensor.storage().nbytes(),
+                  at::DataPtr(bytes, nullptr, &c10::detail::deleteNothing, Device(at::kCPU)), c10::GetCPUAllocator(),
+                  /*resizable=*/true);
+  return tensor_over(std::move(storage), c10::DispatchKey::CPU, tensor);
+}
+
+// A fresh CPU tensor becomes one of the device: the bytes stay where they are, the device is charged for them.
+Tensor adopt(const Tensor& tensor, DeviceIndex device) {
+  const size_t bytes = tensor.storage().nbytes();
+  Block* block = bytes ? charge(bytes, device) : nullptr;
+  auto* memory = const_cast<void*>(tensor.storage().data());
+  Storage storage(Storage::use_byte_size_t{}, bytes,
+                  at::DataPtr(memory, new Ownership{device, block, nullptr, tensor.storage()}, &release,
+                              Device(kSimulated, device)),
+                  &torch_allocator, /*resizable=*/true);
+  return tensor_over(std::move(storage), c10::DispatchKey::PrivateUse1, tensor);
+}
+
+std::atomic<int64_t> host_to_device{0}, device_to_host{0}, within_device{0}, between_devices{0};
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
+  const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
+  if (from.device() == to.device()) within_device += bytes;
+  else if (from.is_cpu()) host_to_device += bytes;
+  else if (to.is_cpu()) device_to_host += bytes;
+  else between_devices += bytes;
+  at::AutoDispatchBelowADInplaceOrView guard;
+  lend_to_cpu(to).copy_(lend_to_cpu(from));
+  return to;
+}
+
+Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar(const Tensor& tensor) { return at::_local_scalar_dense(lend_to_cpu(tensor)); }
+
+// -------------------------------------------------------------------------------------------- the operators
+
+// Runs any operator on the CPU kernel: arguments are lent, results adopted, the rules of devices kept.
+class FallbackCall {
+ public:
+  FallbackCall(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op), stack_(stack) {}
+
+  void run() {
+    const size_t arguments = op_.schema().arguments().size();
+    for (size_t i = stack_->size() - arguments; i < stack_->size(); ++i) lend((*stack_)[i]);
+    check_host_arguments();
+    if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
+    {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+    }
+    for (auto& [original, lent] : lent_) follow_resize(original, lent);
+    const size_t results = op_.schema().returns().size();
+    for (size_t i = stack_->size() - results; i < stack_->size(); ++i) give_back((*stack_)[i]);
+  }
+
+ private:
+  bool to_simulated() const { return target_ && target_->type() == kSimulated; }
+  bool to_host() const { return target_ && target_->type() == at::kCPU; }
+
+  void lend(c10::IValue& value) {
+    if (value.isTensor()) {
+      value = lend(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<Tensor> lent;
+      for (const Tensor& tensor : value.toTensorVector()) lent.push_back(lend(tensor));
+      value = c10::IValue(lent);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<optional<Tensor>> lent;
+      for (const optional<Tensor>& tensor : value.toOptionalTensorVector())
+        lent.push_back(tensor ? optional<Tensor>(lend(*tensor)) : std::nullopt);
+      value = c10::IValue(lent);
+    } else if (value.isDevice()) {
+      target_ = value.toDevice();
+      value = c10::IValue(Device(at::kCPU));
+    }
+  }
+
+  Tensor lend(const Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    if (tensor.device().type() != kSimulated) {
+      if (tensor.dim() > 0 && tensor.is_cpu()) has_host_argument_ = true;  // scalars may live on the host
+      return tensor;
+    }
+    if (!device_) device_ = tensor.device();
+    TORCH_CHECK(*device_ == tensor.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
+                *device_, " and ", tensor.device(), "! (in ", op_.operator_name(), ")");
+    lent_.emplace_back(tensor, lend_to_cpu(tensor));
+    return lent_.back().second;
+  }
+
+  void check_host_arguments() const {
+    if (!has_host_argument_ || !device_) return;
+    // indices may come from the host, as on cuda
+    const std::string& name = op_.schema().name();
+    const bool may_mix = name == "aten::index" || name == "aten::index_put" || name == "aten::index_put_" ||
+                         name == "aten::_index_put_impl_";
+    TORCH_CHECK(may_mix, "Expected all tensors to be on the same device, but found at least two devices, ", *device_,
+                " and cpu! (in ", name, ")");
+  }
+
+  // An out= argument that the kernel has grown must grow on the device too.
+  static void follow_resize(const Tensor& original, const Tensor& lent) {
+    if (lent.storage().data() != original.storage().data()) {
+      original.resize_(lent.sizes());
+      lend_to_cpu(original).copy_(lent);
+    } else if (!original.sizes().equals(lent.sizes())) {
+      original.unsafeGetTensorImpl()->set_sizes_and_strides(lent.sizes(), lent.strides(), lent.storage_offset());
+    }
+  }
+
+  void give_back(c10::IValue& value) {
+    if (value.isTensor()) {
+      value = give_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<Tensor> given;
+      for (const Tensor& tensor : value.toTensorVector()) given.push_back(give_back(tensor));
+      value = c10::IValue(given);
+    }
+  }
+
+  Tensor give_back(const Tensor& result) const {
+    if (!result.defined() || to_host()) return result;
+    for (const auto& [original, lent] : lent_)
+      if (lent.is_same(result)) return original;
+    for (const auto& [original, lent] : lent_)
+      if (result.storage().data() && lent.storage().data() == result.storage().data())  // a view of an argument
+        return tensor_over(Storage(original.storage()), c10::DispatchKey::PrivateUse1, result);
+    return adopt(result, device_->index());
+  }
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack* stack_;
+  optional<Device> device_, target_;
+  bool has_host_argument_ = false;
+  std::vector<std::pair<Tensor, Tensor>> lent_;  // the device's tensor, and its face for the CPU
+};
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { FallbackCall(op, stack).run(); }
+
+Tensor empty(at::IntArrayRef sizes, optional<at::ScalarType> dtype, optional<at::Layout>, optional<Device> device,
+             optional<bool>, optional<at::MemoryFormat> format) {
+  c10::DeviceGuard guard(Device(kSimulated, index_or_current(device)));
+  return Tensor(at::detail::empty_generic(sizes, &torch_allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                          c10::dtype_or_default(dtype), format));
+}
+
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, optional<at::ScalarType> dtype, optional<at::Layout>,
+                     optional<Device> device, optional<bool>) {
+  c10::DeviceGuard guard(Device(kSimulated, index_or_current(device)));
+  return Tensor(at::detail::empty_strided_generic(sizes, strides, &torch_allocator,
+                                                  c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                                  c10::dtype_or_default(dtype)));
+}
+
+Tensor as_strided(const Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(tensor, sizes, strides, offset);
+}
+
+const Tensor& resize(const Tensor& tensor, at::IntArrayRef sizes, optional<at::MemoryFormat> format) {
+  c10::DeviceGuard guard(tensor.device());
+  return at::native::resize_(tensor, sizes, format);
+}
+
+Tensor& set_storage(Tensor& tensor, Storage storage, int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  return at::native::set_storage_cpu_(tensor, std::move(storage), offset, sizes, strides);
+}
+
+// Attention is fused, as the memory-efficient kernel of a card is: only the result takes memory.
+int64_t choose_attention(const Tensor&, const Tensor&, const Tensor&, const optional<Tensor>&, double, bool,
+                         optional<double>, bool) {
+  return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
+    const Tensor& query, const Tensor& key, const Tensor& value, const optional<Tensor>& mask, double dropout, bool causal,
+    bool /*return_debug_mask*/, optional<double> scale) {
+  TORCH_CHECK(query.device() == key.device() && query.device() == value.device() &&
+                  (!mask || mask->device() == query.device()),
+              "Expected all tensors to be on the same device (in scaled_dot_product_attention)");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
+                                                 mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
+                                                 scale, /*enable_gqa=*/query.size(1) != key.size(1));
+  const auto nothing = at::empty({0}, query.options());
+  return {adopt(result, query.device().index()), nothing, nothing, nothing, query.size(2), key.size(2), nothing, nothing,
+          nothing};
+}
+
+}  // namespace simulated
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &simulated::choose_attention);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(simulated::empty));
+  m.impl("empty_strided", TORCH_FN(simulated::empty_strided));
+  m.impl("_copy_from", TORCH_FN(simulated::copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(simulated::copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(simulated::local_scalar));
+  m.impl("as_strided", TORCH_FN(simulated::as_strided));
+  m.impl("view", TORCH_FN((at::Tensor(*)(const at::Tensor&, at::IntArrayRef))at::native::view));
+  m.impl("_reshape_alias",
+         TORCH_FN((at::Tensor(*)(const at::Tensor&, at::IntArrayRef, at::IntArrayRef))at::native::_reshape_alias));
+  m.impl("resize_", TORCH_FN(simulated::resize));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(simulated::set_storage));
+  m.impl("set_.source_Storage", TORCH_FN((at::Tensor & (*)(at::Tensor&, at::Storage)) at::native::set_));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("set_", TORCH_FN(at::native::set_cpu_));
+  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(simulated::attention));
+}
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&simulated::run_on_cpu>());
+}
+
+// ------------------------------------------------------------------------------------------ what Python sees
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace simulated;
+  m.def("register_hooks", [] {
+    if (!at::isPrivateUse1HooksRegistered()) at::RegisterPrivateUse1HooksInterface(new Hooks());
+  });
+  m.def("most_devices", [] { return kMostDevices; });
+  m.def("device_count", [] { return device_count; });
+  m.def("set_device_count", [](int count) { device_count = count; });
+  m.def("set_capacity", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_capacity(bytes); });
+  m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
+  m.def("set_external", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_external(bytes); });
+  m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
+  m.def("empty_cache", [] { torch_allocator.emptyCache(); });
+  m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
+  m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });
+  m.def("usage", [](DeviceIndex device) {
+    const Usage usage = allocators[checked(device)].usage();
+    return std::map<std::string, size_t>{{"capacity", usage.capacity},
+                                         {"limit", usage.limit},
+                                         {"external", usage.external},
+                                         {"allocated", usage.allocated},
+                                         {"reserved", usage.reserved},
+                                         {"peak_allocated", usage.peak_allocated},
+                                         {"peak_reserved", usage.peak_reserved},
+                                         {"high_water", usage.high_water},
+                                         {"allocations", usage.allocations},
+                                         {"failures", usage.failures}};
+  });
+  m.def("traffic", [] {
+    return std::map<std::string, int64_t>{{"host_to_device", host_to_device},
+                                          {"device_to_host", device_to_host},
+                                          {"within_device", within_device},
+                                          {"between_devices", between_devices}};
+  });
+}

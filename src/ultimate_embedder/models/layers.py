@@ -1,0 +1,262 @@
+"""Run a forward in less memory: the feed-forward in pieces, or the layers' weights one after another.
+
+Both work on whatever module they are given and put it back as it was. They find the repeated layers of a model by
+their shape, not by its name, and say so where there are none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ultimate_embedder.errors import UltimateEmbedderError
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK_TOKENS = 64
+SHELLS = 2  # one layer computes while the next one arrives
+
+
+class NotApplicableError(UltimateEmbedderError):
+    """This model is not built the way that a mitigation needs."""
+
+
+def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The largest list of layers of one kind whose weights have the same shapes: the body of a transformer."""
+    import torch
+
+    best: list[torch.nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) > 1:
+            layers = list(module)
+            if _alike(layers) and _bytes(layers) > _bytes(best):
+                best = layers
+    if not best:
+        raise NotApplicableError("the model has no repeated layers")
+    return best
+
+
+@contextlib.contextmanager
+def few_layers(model: torch.nn.Module, count: int = 2) -> Iterator[None]:
+    """Leave out all but the first layers: enough to see what a forward takes, as each takes the same."""
+    import torch
+
+    try:
+        layers = repeated_layers(model)
+    except NotApplicableError:
+        yield
+        return
+    owner = next(
+        module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and module[0] is layers[0]
+    )
+    everything = dict(owner._modules)
+    try:
+        for name in list(everything)[count:]:
+            del owner._modules[name]
+        yield
+    finally:
+        owner._modules.clear()
+        owner._modules.update(everything)
+
+
+@contextlib.contextmanager
+def chunked_feed_forward(model: torch.nn.Module, tokens: int = CHUNK_TOKENS) -> Iterator[int]:
+    """Run every feed-forward on a few tokens at a time; gives the number of feed-forwards that were found.
+
+    Exact: a feed-forward treats each token by itself.
+    """
+    undo: list[Callable[[], None]] = []
+    try:
+        for layer in repeated_layers(model):
+            mlp = getattr(layer, "mlp", None)
+            inner, outer = getattr(layer, "intermediate", None), getattr(layer, "output", None)
+            if mlp is not None:
+                undo.append(_replace_forward(mlp, _in_pieces(mlp.forward, tokens)))
+            elif inner is not None and outer is not None:
+                undo.append(_replace_forward(outer, _in_pieces(_joined(inner.forward, outer.forward), tokens)))
+                undo.append(_replace_forward(inner, lambda hidden: hidden))
+        if not undo:
+            raise NotApplicableError("the model's layers have no feed-forward of a known form")
+        yield len(undo)
+    finally:
+        for put_back in reversed(undo):
+            put_back()
+
+
+@contextlib.contextmanager
+def streamed_layers(model: torch.nn.Module, device: torch.device) -> Iterator[int]:
+    """Keep the layers' weights on the host and bring each to the device when its turn comes.
+
+    The device holds `SHELLS` layers instead of all; the next one is copied on a side stream while one computes.
+    Afterwards the model is where it was, or on the host if there is no room for it on the device any more.
+    """
+    import torch
+
+    layers = repeated_layers(model)
+    was_there = next(model.parameters()).device == device
+    with contextlib.ExitStack() as afterwards, torch.no_grad():
+        afterwards.callback(_settle, model, device if was_there else torch.device("cpu"))
+        streamer = _Streamer(model, layers, device)
+        afterwards.callback(streamer.detach)
+        streamer.attach()
+        yield len(layers)
+
+
+def _settle(model: torch.nn.Module, device: torch.device) -> None:
+    """Put a model wholly onto a device, or, where there is no room, wholly onto the host."""
+    import torch
+
+    module = torch.get_device_module(device.type)
+    for attempt in range(2):
+        if attempt and device.type != "cpu":
+            module.empty_cache()
+        try:
+            model.to(device)
+        except torch.OutOfMemoryError as error:
+            error.__traceback__ = None
+        else:
+            return
+    model.to("cpu")
+    module.empty_cache()
+
+
+class _Streamer:
+    """Moves weights by putting shells on the device in their place for as long as their layer runs."""
+
+    def __init__(self, model: torch.nn.Module, layers: list[torch.nn.Module], device: torch.device) -> None:
+        import torch
+
+        self._layers = layers
+        self._device = device
+        self._slots = [_slots(layer) for layer in layers]
+        self._host = [[_pinned(slot.tensor) for slot in slots] for slots in self._slots]
+        for number in range(len(layers)):
+            self._fill(number, self._host[number])
+        streamed = {id(slot.holder) for slots in self._slots for slot in slots}
+        for slot in _slots(model):
+            if id(slot.holder) not in streamed:
+                slot.fill(slot.tensor.to(device))
+        torch.get_device_module(device.type).empty_cache()
+        shells = min(SHELLS, len(layers))
+        self._shells = [[torch.empty_like(t, device=device) for t in self._host[0]] for _ in range(shells)]
+        self._stream = torch.Stream(device=device)
+        self._arrived = [torch.Event(device=device) for _ in range(shells)]
+        self._computed = [torch.Event(device=device) for _ in range(shells)]
+        self._fetched: set[int] = set()
+        self._hooks: list[Any] = []
+
+    def attach(self) -> None:
+        """Hook into the layers: before one runs its weights arrive, after it they go."""
+        for number, layer in enumerate(self._layers):
+            self._hooks.append(layer.register_forward_pre_hook(lambda *_, number=number: self._begin(number)))
+            self._hooks.append(layer.register_forward_hook(lambda *_, number=number: self._end(number)))
+
+    def detach(self) -> None:
+        """Leave the layers with their weights on the host and nothing on the device."""
+        for hook in self._hooks:
+            hook.remove()
+        for number, tensors in enumerate(self._host):
+            self._fill(number, tensors)
+        self._shells.clear()
+
+    def _begin(self, number: int) -> None:
+        import torch
+
+        if number not in self._fetched:
+            self._fetch(number)
+        torch.accelerator.current_stream(self._device).wait_event(self._arrived[self._shell(number)])
+        self._fill(number, self._shells[self._shell(number)])
+        if number + 1 < len(self._layers):
+            self._fetch(number + 1)
+
+    def _end(self, number: int) -> None:
+        import torch
+
+        self._computed[self._shell(number)].record(torch.accelerator.current_stream(self._device))
+        self._fetched.discard(number)
+        self._fill(number, self._host[number])
+
+    def _fetch(self, number: int) -> None:
+        shell = self._shell(number)
+        self._stream.wait_event(self._computed[shell])  # the layer that was in this shell has been computed
+        with self._stream:
+            for there, host in zip(self._shells[shell], self._host[number], strict=True):
+                there.copy_(host, non_blocking=True)
+        self._arrived[shell].record(self._stream)
+        self._fetched.add(number)
+
+    def _shell(self, number: int) -> int:
+        return number % len(self._shells)
+
+    def _fill(self, number: int, tensors: list[torch.Tensor]) -> None:
+        for slot, tensor in zip(self._slots[number], tensors, strict=True):
+            slot.fill(tensor)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A place in a module that holds a parameter or a buffer."""
+
+    holder: dict[str, Any]
+    name: str
+    is_parameter: bool
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        tensor: torch.Tensor = self.holder[self.name]
+        return tensor.detach()
+
+    def fill(self, tensor: torch.Tensor) -> None:
+        import torch
+
+        # replaced, not changed: a parameter cannot move to another kind of device
+        self.holder[self.name] = torch.nn.Parameter(tensor, requires_grad=False) if self.is_parameter else tensor
+
+
+def _slots(layer: torch.nn.Module) -> list[_Slot]:
+    slots = []
+    for module in layer.modules():
+        for holder, is_parameter in ((module._parameters, True), (module._buffers, False)):
+            slots += [_Slot(holder, name, is_parameter) for name, tensor in holder.items() if tensor is not None]
+    return slots
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """A host copy that the device can fetch by itself."""
+    return tensor.to("cpu", copy=True).pin_memory()
+
+
+def _alike(layers: list[torch.nn.Module]) -> bool:
+    def shape(layer: torch.nn.Module) -> list[Any]:
+        return [(name, tensor.shape, tensor.dtype) for name, tensor in layer.state_dict().items()]
+
+    return len({type(layer) for layer in layers}) == 1 and all(shape(layer) == shape(layers[0]) for layer in layers)
+
+
+def _bytes(layers: list[torch.nn.Module]) -> int:
+    return sum(tensor.nbytes for layer in layers for tensor in layer.parameters())
+
+
+def _joined(inner: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda hidden, residual: outer(inner(hidden), residual)
+
+
+def _in_pieces(forward: Callable[..., Any], tokens: int) -> Callable[..., Any]:
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        flat = [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
+        out = torch.empty_like(flat[0])
+        for start in range(0, len(out), tokens):
+            out[start : start + tokens] = forward(*(tensor[start : start + tokens] for tensor in flat))
+        return out.view(tensors[0].shape)
+
+    return run
+
+
+def _replace_forward(module: Any, forward: Callable[..., Any]) -> Callable[[], None]:
+    module.forward = forward
+    return lambda: delattr(module, "forward")

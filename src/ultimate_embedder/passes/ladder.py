@@ -1,0 +1,123 @@
+"""The mitigation ladder: what is done, in this order, so that a run never dies of out-of-memory.
+
+Before a batch (`batching/controller.py`):
+    shrink          the next batch is cut smaller, before the margin is crossed; it grows back when pressure is gone
+After an out-of-memory error, for the batch that failed and no other (the list below):
+    bisect          free, halve the batch, remember the size that is safe
+    retry           a single text: free what is cached and try once more
+    chunk           run the feed-forward a few tokens at a time
+    stream          keep the layers' weights on the host and bring them one by one
+    cpu             run this batch on the CPU
+When nothing helped the collection fails, and keeps what is done.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.devices import Device
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.models import (
+    Encoder,
+    NotApplicableError,
+    TokenizedTexts,
+    chunked_feed_forward,
+    streamed_layers,
+)
+
+Report = Callable[[str, dict[str, Any]], None]
+
+
+class NothingHelpedError(UltimateEmbedderError):
+    """Not even the last rung could run a batch."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A batch that does not fit, and everything a rung may need to run it all the same."""
+
+    encoder: Encoder
+    device: Device
+    texts: TokenizedTexts
+    rows: np.ndarray
+    exact_encoder: Callable[[], Encoder]
+    encode_part: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.texts.lengths[self.rows].max())
+
+    def forward(self, encoder: Encoder | None = None) -> np.ndarray:
+        """Run the batch as it is."""
+        encoder = encoder or self.encoder
+        return np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
+
+
+def bisect(situation: Situation) -> np.ndarray:
+    """Run the two halves one after the other."""
+    rows = situation.rows
+    if len(rows) < 2:
+        raise NotApplicableError("one text cannot be halved")
+    middle = len(rows) // 2
+    return np.concatenate([situation.encode_part(rows[:middle]), situation.encode_part(rows[middle:])])
+
+
+def retry(situation: Situation) -> np.ndarray:
+    """Once more, with nothing cached."""
+    return situation.forward()
+
+
+def chunk(situation: Situation) -> np.ndarray:
+    """The feed-forward a few tokens at a time."""
+    with chunked_feed_forward(situation.encoder.model):
+        return situation.forward()
+
+
+def stream(situation: Situation) -> np.ndarray:
+    """The layers' weights one by one, the feed-forward in pieces."""
+    model = situation.encoder.model
+    with streamed_layers(model, situation.device.torch_device), chunked_feed_forward(model):
+        return situation.forward()
+
+
+def cpu(situation: Situation) -> np.ndarray:
+    """This batch on the CPU, in fp32."""
+    return situation.forward(situation.exact_encoder())
+
+
+Rung = Callable[[Situation], np.ndarray]
+LADDER: tuple[Rung, ...] = (bisect, retry, chunk, stream, cpu)
+# while the weights themselves have no room on the device
+WITHOUT_WEIGHTS: tuple[Rung, ...] = (stream, bisect, cpu)
+
+
+def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> np.ndarray:
+    """Go up the ladder until the batch is done."""
+    refusals = []
+    for rung in rungs:
+        # here and not in an `except` block: there the traceback would still hold the failed activations
+        gc.collect()
+        situation.device.release_cache()
+        try:
+            vectors = rung(situation)
+        except NotApplicableError as error:
+            refusals.append(f"{rung.__name__}: {error}")
+            continue
+        except Exception as error:
+            if not situation.device.is_out_of_memory(error):
+                raise
+            refusals.append(f"{rung.__name__}: out of memory")
+            error.__traceback__ = None
+            continue
+        report(f"oom_{rung.__name__}", {"rows": len(situation.rows), "longest": situation.longest})
+        return vectors
+    raise NothingHelpedError(
+        f"a batch of {len(situation.rows)} x {situation.longest} tokens cannot be run: {'; '.join(refusals)}. "
+        "Lower --max-tokens, or free memory, and run the same command again: what is done is kept."
+    )

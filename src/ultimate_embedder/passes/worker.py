@@ -1,0 +1,183 @@
+"""A worker: one encoder on one device, that asks for batches which fit, and survives when one does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.batching import Allowance, Batch, MemoryModel, after_failure, after_success, decide
+from ultimate_embedder.devices import Device
+from ultimate_embedder.models import Encoder, TokenizedTexts, predict_peak_bytes
+from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Situation, climb
+from ultimate_embedder.passes.placement import move
+from ultimate_embedder.types import MemorySnapshot
+
+UNIT_NORM_TOLERANCE = 0.01
+GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
+
+Report = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Vectors of a batch, which of them are unusable, and what it took."""
+
+    vectors: np.ndarray
+    bad: np.ndarray
+    exact_rows: int
+    predicted_bytes: int
+    measured_bytes: int
+    before: MemorySnapshot
+    after: MemorySnapshot
+    seconds: float
+
+
+class Worker:
+    """Encodes batches on one device. Every change of course goes to `report`."""
+
+    def __init__(self, encoder: Encoder, device: Device, exact_encoder: Callable[[], Encoder], report: Report) -> None:
+        self.device = device
+        self._encoder = encoder
+        self._exact_encoder = exact_encoder
+        self._report = report
+        self._memory = MemoryModel(self._predict)
+        self._allowance: Allowance | None = None
+
+    def most_rows(self, longest: int) -> int:
+        """How many rows of that length the next batch may have."""
+        if self.device.fixed_budget_tokens is not None:
+            return self.device.fixed_budget_tokens // max(1, longest)
+        decision = decide(self._allowance, self.device.hold_ceiling(), self._memory.reserve_ratio)
+        rows = self._memory.most_rows(longest, decision.allowance.activation_bytes)
+        if self._allowance is not None and decision.action != "keep":
+            before = self._allowance.activation_bytes
+            self._report(
+                f"adaptive_batch_{'reduce' if decision.action == 'shrink' else 'grow'}",
+                {
+                    "reason": decision.reason,
+                    "longest": longest,
+                    "before": {"rows": self._memory.most_rows(longest, before), "activation_bytes": before},
+                    "after": {"rows": rows, "activation_bytes": decision.allowance.activation_bytes},
+                },
+            )
+        self._allowance = decision.allowance
+        return rows
+
+    def encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
+        """Encode a batch, whatever it takes."""
+        before = self.device.hold_ceiling()
+        self.device.reset_peak()
+        started = time.perf_counter()
+        predicted = self._predicted(texts, batch.rows)
+        vectors, whole = self._run(texts, batch.rows)
+        after = self.device.snapshot()
+        measured = after.peak_bytes - before.allocated_bytes
+        if whole and self.device.fixed_budget_tokens is None:
+            self._learn(texts, batch, before, after)
+        bad = bad_rows(vectors, self._encoder.unit_norm)
+        exact_rows = self._rerun_exactly(texts, batch.rows, vectors, bad)
+        return EncodedBatch(
+            vectors=vectors,
+            bad=bad,
+            exact_rows=exact_rows,
+            predicted_bytes=predicted,
+            measured_bytes=measured if whole else 0,
+            before=before,
+            after=after,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _run(self, texts: TokenizedTexts, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Vectors of the rows, and whether the batch ran whole, without the ladder."""
+        rungs = LADDER
+        if self._weights_are_here():
+            try:
+                vectors = self._encoder.forward(self._encoder.batch(texts, rows)).cpu().numpy()
+            except Exception as error:
+                if not self.device.is_out_of_memory(error):
+                    raise
+                error.__traceback__ = None  # it holds the failed activations
+            else:
+                return np.asarray(vectors), True
+            self._remember_failure(texts, rows)
+        else:
+            rungs = WITHOUT_WEIGHTS
+        situation = Situation(
+            encoder=self._encoder,
+            device=self.device,
+            texts=texts,
+            rows=rows,
+            exact_encoder=self._exact_encoder,
+            encode_part=lambda part: self._run(texts, part)[0],
+        )
+        return climb(situation, rungs, self._report), False
+
+    def _weights_are_here(self) -> bool:
+        """Whether the weights are on the device; brings them back when there is room for them again."""
+        if self._encoder.device == self.device.torch_device:
+            return True
+        if not move(self._encoder, self.device):
+            return False
+        self._report("weights_back", {"weight_bytes": self._encoder.weight_bytes})
+        return True
+
+    def _remember_failure(self, texts: TokenizedTexts, rows: np.ndarray) -> None:
+        if self._allowance is None:
+            return
+        before = self._allowance
+        self._allowance = after_failure(before, self._predicted(texts, rows))
+        self._report(
+            "adaptive_batch_reduce_after_oom",
+            {
+                "rows": len(rows),
+                "longest": int(texts.lengths[rows].max()),
+                "before": {"activation_bytes": before.activation_bytes},
+                "after": {"activation_bytes": self._allowance.activation_bytes},
+            },
+        )
+
+    def _rerun_exactly(self, texts: TokenizedTexts, rows: np.ndarray, vectors: np.ndarray, bad: np.ndarray) -> int:
+        """Compute unusable vectors again in fp32; `vectors` and `bad` are corrected in place."""
+        count = int(bad.sum())
+        if not count or self._encoder.dtype == "float32":
+            return 0
+        exact = self._exact_encoder()
+        vectors[bad] = exact.forward(exact.batch(texts, rows[bad])).cpu().numpy()
+        bad[:] = bad_rows(vectors, self._encoder.unit_norm)
+        self._report("fp32_rerun", {"rows": count, "still_unusable": int(bad.sum())})
+        return count
+
+    def _learn(self, texts: TokenizedTexts, batch: Batch, before: MemorySnapshot, after: MemorySnapshot) -> None:
+        uniform = bool((texts.lengths[batch.rows] == batch.longest).all())
+        used = after.peak_bytes - before.allocated_bytes
+        self._memory.observe(len(batch.rows), batch.longest, uniform, used)
+        if after.peak_reserved_bytes > before.reserved_bytes:
+            self._memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
+        if self._allowance is not None:
+            self._allowance = after_success(self._allowance)
+
+    def _predicted(self, texts: TokenizedTexts, rows: np.ndarray) -> int:
+        if self.device.fixed_budget_tokens is not None:
+            return 0
+        lengths = texts.lengths[rows]
+        uniform = bool((lengths == lengths.max()).all())
+        return self._memory.allocated_bytes(len(rows), int(lengths.max()), uniform)
+
+    def _predict(self, rows: int, length: int) -> int:
+        if not self._encoder.tokenizes:
+            return rows * length * GUESSED_BYTES_PER_TOKEN
+        return predict_peak_bytes(self._encoder, rows, length)
+
+
+def bad_rows(vectors: np.ndarray, unit_norm: bool) -> np.ndarray:
+    """Mark vectors that cannot be right: not finite, of no length, or not of length one where they must be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.linalg.norm(vectors, axis=1)
+    bad = ~np.isfinite(norms) | (norms == 0)
+    if unit_norm:
+        bad |= ~(np.abs(norms - 1) < UNIT_NORM_TOLERANCE)
+    return np.asarray(bad)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ultimate_embedder.chunks.discover import NAMING_RULE, find_collections, is_chunk_file
+from ultimate_embedder.lock import LOCK_NAME, hold_output
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('["a text"]', encoding="utf-8")
+    return path
+
+
+def found(root: Path, **options: Any) -> list[tuple[str, list[str]]]:
+    collections = find_collections(root, **options).collections
+    return [(each.name, [file.relative_to(each.folder).as_posix() for file in each.files]) for each in collections]
+
+
+def refuse_to_list(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    scandir = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own tmp_path is closed to other users
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[None]:
+    if not hasattr(os, "geteuid"):
+        pytest.skip("needs POSIX permissions")
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)  # root may read everything
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_each_sub_folder_is_a_collection(tmp_path: Path) -> None:
+    put(tmp_path / "qdrant" / "a_chunks.json")
+    put(tmp_path / "docling" / "a_chunks.json")
+    assert found(tmp_path) == [("docling", ["a_chunks.json"]), ("qdrant", ["a_chunks.json"])]
+
+
+def test_chunk_files_are_found_at_any_depth_in_a_fixed_order(tmp_path: Path) -> None:
+    for name in ("z_chunks.json", "b/c/d/deep.jsonl", "a/first.parquet"):
+        put(tmp_path / "docs" / name)
+    assert found(tmp_path) == [("docs", ["a/first.parquet", "b/c/d/deep.jsonl", "z_chunks.json"])]
+
+
+def test_files_directly_in_the_root_are_a_collection_named_after_it(tmp_path: Path) -> None:
+    put(tmp_path / "handbook" / "a_chunks.json")
+    assert found(tmp_path / "handbook") == [("handbook", ["a_chunks.json"])]
+
+
+def test_the_current_folder_as_root_gives_its_real_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "handbook" / "a_chunks.json")
+    monkeypatch.chdir(tmp_path / "handbook")
+    assert found(Path()) == [("handbook", ["a_chunks.json"])]
+
+
+def test_direct_files_and_sub_folders_are_separate_collections(tmp_path: Path) -> None:
+    put(tmp_path / "all" / "direct.jsonl")
+    put(tmp_path / "all" / "docs" / "nested.jsonl")
+    assert found(tmp_path / "all") == [("all", ["direct.jsonl"]), ("docs", ["nested.jsonl"])]
+
+
+def test_a_root_that_shares_its_name_with_a_sub_folder_is_told_apart(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "direct.jsonl")
+    put(tmp_path / "docs" / "docs" / "nested.jsonl")
+    assert found(tmp_path / "docs") == [("docs-root", ["direct.jsonl"]), ("docs", ["nested.jsonl"])]
+
+
+def test_no_two_collections_share_a_name(tmp_path: Path) -> None:
+    for name in ("direct.jsonl", "docs/a.jsonl", "docs-root/b.jsonl"):
+        put(tmp_path / "docs" / name)
+    names = [name for name, _ in found(tmp_path / "docs")]
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["a_chunks.json", "chunks.json", "A_CHUNKS.JSON", "a.jsonl", "a.ndjson", "a.parquet", "ä ö_chunks.json"]
+)
+def test_a_chunk_file_is_known_by_its_name(tmp_path: Path, name: str) -> None:
+    assert is_chunk_file(put(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["docs_processing_summary.json", "a.json", "._a_chunks.json", "a_chunks.json.bak", "a_chunks.txt", "chunks"],
+)
+def test_other_files_are_not_chunk_files(tmp_path: Path, name: str) -> None:
+    assert not is_chunk_file(put(tmp_path / name))
+
+
+def test_a_processing_summary_beside_chunk_files_is_left_alone(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    put(tmp_path / "docs" / "docs_processing_summary.json")
+    assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+
+
+def test_a_folder_named_like_a_chunk_file_is_a_folder(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "export.jsonl" / "part.jsonl")
+    assert found(tmp_path) == [("docs", ["export.jsonl/part.jsonl"])]
+
+
+def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
+    put(tmp_path / ".git" / "a_chunks.json")
+    put(tmp_path / "docs" / ".ipynb_checkpoints" / "a_chunks.json")
+    put(tmp_path / "docs" / "a_chunks.json")
+    assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+
+
+def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "sub" / "a_chunks.json")
+    (tmp_path / "docs" / "sub" / "loop").symlink_to(tmp_path / "docs")
+    assert found(tmp_path) == [("docs", ["sub/a_chunks.json"])]
+
+
+def test_a_link_to_itself_is_passed_over(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    (tmp_path / "docs" / "self").symlink_to(tmp_path / "docs" / "self")
+    assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+
+
+def test_a_linked_folder_is_read_once_however_many_links_lead_to_it(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere" / "a_chunks.json")
+    docs = tmp_path / "chunks" / "docs"
+    docs.mkdir(parents=True)
+    (docs / "one").symlink_to(tmp_path / "elsewhere")
+    (docs / "two").symlink_to(tmp_path / "elsewhere")
+    [(_, files)] = found(tmp_path / "chunks")
+    assert len(files) == 1
+
+
+def test_a_folder_that_cannot_be_listed_is_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    shut = put(tmp_path / "docs" / "shut" / "b_chunks.json").parent
+    refuse_to_list(monkeypatch, shut)
+    discovery = find_collections(tmp_path)
+    assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+    assert discovery.warnings == (f"{shut}: cannot be listed (Permission denied); what is in it was not read",)
+
+
+def test_a_folder_without_permissions_is_warned_about(shared_folder: Path) -> None:
+    put(shared_folder / "docs" / "a_chunks.json")
+    shut = put(shared_folder / "docs" / "shut" / "b_chunks.json").parent
+    shut.chmod(0)
+    try:
+        with ordinary_user():
+            discovery = find_collections(shared_folder)
+    finally:
+        shut.chmod(0o755)
+    assert discovery.warnings == (f"{shut}: cannot be listed (Permission denied); what is in it was not read",)
+    assert [collection.name for collection in discovery.collections] == ["docs"]
+
+
+def test_a_root_that_cannot_be_listed_is_warned_about_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_to_list(monkeypatch, tmp_path)
+    assert len(find_collections(tmp_path).warnings) == 1
+
+
+def test_choosing_collections_keeps_the_warnings_about_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    shut = put(tmp_path / "docs" / "shut" / "b_chunks.json").parent
+    refuse_to_list(monkeypatch, shut)
+    [warning] = find_collections(tmp_path, wanted=("docs",)).warnings
+    assert warning == f"{shut}: cannot be listed (Permission denied); what is in it was not read"
+
+
+@pytest.mark.parametrize("output", ["out", "docs/out"])
+def test_the_output_folder_is_not_entered(tmp_path: Path, output: str) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    put(tmp_path / output / "docs" / "vectors.jsonl")
+    discovery = find_collections(tmp_path, skip=tmp_path / output)
+    assert [len(collection.files) for collection in discovery.collections] == [1]
+    assert discovery.warnings == ()
+
+
+def test_the_output_of_an_earlier_run_is_not_entered(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    put(tmp_path / "old" / "docs" / "vectors.jsonl")
+    with hold_output(tmp_path / "old"):
+        pass
+    assert (tmp_path / "old" / LOCK_NAME).exists()
+    assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+
+
+def test_a_sub_folder_without_chunk_files_is_warned_about_with_the_naming_rule(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "readme.txt")
+    discovery = find_collections(tmp_path)
+    assert discovery.collections == ()
+    assert discovery.warnings == (f"{tmp_path / 'docs'}: no chunk files in it ({NAMING_RULE})",)
+
+
+def test_an_empty_root_has_no_collections(tmp_path: Path) -> None:
+    discovery = find_collections(tmp_path)
+    assert (discovery.collections, discovery.missing, discovery.warnings) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("guide_chunks.json", "guide"), ("corpus.jsonl", "corpus"), ("_chunks.json", "_chunks")]
+)
+def test_a_single_file_is_a_collection(tmp_path: Path, file: str, name: str) -> None:
+    assert found(put(tmp_path / file)) == [(name, [file])]
+
+
+def test_only_the_wanted_collections_are_given(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        put(tmp_path / name / "x.jsonl")
+    assert [name for name, _ in found(tmp_path, wanted=("c", "a"))] == ["a", "c"]
+
+
+def test_a_wanted_collection_that_is_missing_is_named_with_a_suggestion(tmp_path: Path) -> None:
+    put(tmp_path / "Docling" / "a_chunks.json")
+    discovery = find_collections(tmp_path, wanted=("doclng", "xyz"))
+    assert discovery.collections == ()
+    assert discovery.missing == ("doclng", "xyz")
+    assert discovery.warnings == (
+        "collection doclng is not there. Did you mean Docling?",
+        "collection xyz is not there.",
+    )

@@ -1,0 +1,219 @@
+"""What a user sees while a run goes on: in a pipe, in a terminal, in a notebook, and when asked to be quiet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import WriteChunks
+from tests.support.tiny_models import tiny_model
+from ultimate_embedder import embed, events
+from ultimate_embedder.report import make_progress, progress
+
+MODEL_LINE = "tiny-bert: 64 dims, float32, 512 tokens"
+LABEL = "docs · tiny-bert on cpu"
+TEXTS = [f"{number} " + "word " * 50 for number in range(50)]
+STARTED = events.UploadStarted(collection="docs", target="there", points=10, uploaded=4, created=False)
+
+Watch = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    """Made once, before anything is captured: making it has progress bars of its own."""
+    return str(tiny_model("bert"))
+
+
+@pytest.fixture
+def watch(model: str, write_chunks: WriteChunks, tmp_path: Path) -> Watch:
+    """Run embed, to look at what it shows."""
+
+    def run(quiet: bool = False, collection: str = "docs", records: list[str] = TEXTS) -> None:
+        chunks = write_chunks(records, collection)
+        embed(chunks, tmp_path / "out", models=[model], exports=["npy"], quiet=quiet)
+
+    return run
+
+
+class Terminal:
+    """A pseudo-terminal that is stderr while its context is open; afterwards `shown` is what came out of it."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+        self._screen, line = os.openpty()
+        self._stderr = open(line, "w", encoding="utf-8")  # noqa: SIM115 - closed on exit
+        self._redirected = contextlib.redirect_stderr(self._stderr)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Terminal:
+        self._reader.start()
+        self._redirected.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._redirected.__exit__(None, None, None)
+        self._stderr.close()
+        self._reader.join()
+        os.close(self._screen)
+
+    def _read(self) -> None:
+        content = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while block := os.read(self._screen, 4096):
+                content += block
+        self.shown = content.decode()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal of 100 columns; enter it in the test, as pytest sets stderr anew after the fixtures."""
+    if sys.platform == "win32":
+        pytest.skip("Windows has no pseudo-terminals")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Terminal()
+
+
+def fake_ipython(monkeypatch: pytest.MonkeyPatch, shell: object) -> None:
+    """Let IPython be loaded, with this shell."""
+    module = types.ModuleType("IPython")
+    module.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", module)
+
+
+# pipes and files
+
+
+def test_a_pipe_gets_a_line_at_the_beginning_and_at_the_end(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch()
+    told = capfd.readouterr()
+    assert told.out == ""
+    lines = told.err.splitlines()
+    assert re.fullmatch(r"docs: 50 chunks in \d+\.\d s", lines[0])
+    assert lines[1:3] == [MODEL_LINE, f"{LABEL}: 0 of 50"]
+    assert re.fullmatch(rf"{LABEL}: 50 of 50, [\d,]+/s", lines[3])
+    assert len(lines) == 4
+
+
+def test_a_pipe_gets_a_line_now_and_then(
+    watch: Watch, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    watch()
+    counts = [int(number) for number in re.findall(rf"{LABEL}: (\d+) of 50", capfd.readouterr().err)]
+    assert counts[0] == 0
+    assert counts[-1] == 50
+    assert counts == sorted(counts)
+    assert len(counts) > 3
+
+
+def test_a_second_run_says_that_everything_is_there(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch(quiet=True)
+    watch()
+    assert "docs: all 50 texts have their vectors from an earlier run\n" in capfd.readouterr().err
+
+
+def test_rejections_and_failures_are_told(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch(records=["", "  "])
+    lines = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(r"docs: 0 chunks in \d+\.\d s, 2 rejected", lines[0])
+    assert lines[1] == "docs: failed: all 2 records were rejected; 'rejected' says why"
+
+
+def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with make_progress(quiet=False) as sink:
+        sink(events.Retried(what="send points", attempt=2, wait_seconds=1.5, reason="503"))
+        sink(events.Warned(message="the moon is full"))
+        sink(events.Warned(collection="docs", message="so is the disk"))
+    assert capfd.readouterr().err.splitlines() == [
+        "cannot send points (503), attempt 2: again in 1.5 s",
+        "warning: the moon is full",
+        "warning: docs: so is the disk",
+    ]
+
+
+# quiet
+
+
+def test_a_quiet_run_shows_nothing(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch(quiet=True)
+    told = capfd.readouterr()
+    assert (told.out, told.err) == ("", "")
+
+
+def test_a_quiet_run_shows_nothing_in_a_terminal(watch: Watch, terminal: Terminal) -> None:
+    with terminal:
+        watch(quiet=True)
+    assert terminal.shown == ""
+
+
+# terminals
+
+
+def test_a_terminal_gets_a_bar_that_ends_full(watch: Watch, terminal: Terminal) -> None:
+    with terminal:
+        watch()
+    plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.shown)
+    assert MODEL_LINE + "\r\n" in plain
+    assert re.match(rf"{LABEL} ━+ 50/50 [\d,]+/s", re.split(r"[\r\n]+", plain.rstrip())[-1])
+
+
+def test_a_terminal_has_its_cursor_back_when_a_run_is_interrupted(terminal: Terminal) -> None:
+    with terminal, contextlib.suppress(KeyboardInterrupt), make_progress(quiet=False) as sink:
+        sink(STARTED)
+        sink(events.BatchUploaded(collection="docs", target="there", points=1))
+        raise KeyboardInterrupt
+    assert "docs → there" in terminal.shown
+    assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
+
+
+def test_a_terminal_shows_odd_names_as_they_are(watch: Watch, terminal: Terminal) -> None:
+    with terminal:
+        watch(collection="[red] :smile:")
+    assert "[red] :smile:: 50 chunks" in terminal.shown
+    assert "[red] :smile: · tiny-bert" in terminal.shown
+
+
+# notebooks
+
+
+def test_a_notebook_gets_a_tqdm_bar(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_ipython(monkeypatch, types.SimpleNamespace(config={"IPKernelApp": {}}))
+    watch()
+    shown = capfd.readouterr().err
+    assert re.search(rf"{LABEL}: 100%\|█+\| 50/50", shown)
+    assert MODEL_LINE + "\n" in shown
+
+
+def test_a_notebook_bar_goes_on_from_where_the_last_run_was(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_ipython(monkeypatch, types.SimpleNamespace(config={"IPKernelApp": {}}))
+    with make_progress(quiet=False) as sink:
+        sink(STARTED)
+        sink(events.BatchUploaded(collection="docs", target="there", points=6))
+        sink(events.UploadFinished(collection="docs", target="there", counted=10, seconds=1.0))
+    assert re.search(r"docs → there: 100%\|█+\| 10/10", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "shell", [None, types.SimpleNamespace(config={"TerminalIPythonApp": {}})], ids=["no shell", "in a terminal"]
+)
+def test_ipython_alone_is_no_notebook(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], shell: object
+) -> None:
+    fake_ipython(monkeypatch, shell)
+    watch()
+    assert f"{LABEL}: 0 of 50\n" in capfd.readouterr().err

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ultimate_embedder.errors import OutputError
+from ultimate_embedder.lock import LOCK_NAME, hold_output
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from ultimate_embedder.lock import hold_output
+with hold_output(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds tmp_path."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def refusal(output: Path) -> str:
+    with pytest.raises(OutputError) as caught, hold_output(output):
+        pass
+    return str(caught.value)
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_folder(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    since = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    expected = rf"{re.escape(str(tmp_path))} is in use by process {holder.pid} {since}\. "
+    assert re.fullmatch(expected + r"Wait for it, or choose another --output\.", refusal(tmp_path))
+
+
+def test_a_refusal_does_not_disturb_the_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    assert refusal(tmp_path) == refusal(tmp_path)
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert str(holder.pid) in (tmp_path / LOCK_NAME).read_text()
+    with hold_output(tmp_path):
+        assert str(os.getpid()) in (tmp_path / LOCK_NAME).read_text()
+
+
+def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
+    with hold_output(tmp_path):
+        assert f"is in use by process {os.getpid()} since" in refusal(tmp_path)
+
+
+def test_the_folder_is_free_after_the_block(tmp_path: Path) -> None:
+    for _ in range(2):
+        with hold_output(tmp_path):
+            pass
+
+
+def test_the_folder_is_free_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), hold_output(tmp_path):
+        raise KeyboardInterrupt
+    with hold_output(tmp_path):
+        pass
+
+
+def test_the_output_folder_is_made(tmp_path: Path) -> None:
+    with hold_output(tmp_path / "new" / "deep"):
+        assert (tmp_path / "new" / "deep").is_dir()
+
+
+def test_different_folders_can_be_held_at_once(tmp_path: Path) -> None:
+    with hold_output(tmp_path / "a"), hold_output(tmp_path / "b"):
+        pass
+
+
+def test_an_unreadable_lock_file_still_gives_a_sentence(tmp_path: Path) -> None:
+    with hold_output(tmp_path):
+        (tmp_path / LOCK_NAME).write_text("not JSON")
+        assert "is in use by another process." in refusal(tmp_path)
+
+
+def test_an_output_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / "out"
+    assert refusal(output) == f"cannot write to {output}: Not a directory. Choose another --output."

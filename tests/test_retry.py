@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
+
+SOON = RetryPolicy(tries=4, first_wait_s=0.001, longest_wait_s=0.01, total_s=5.0)
+
+
+class Retries:
+    """Remembers what `on_retry` was told."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+        self.waits_s: list[float] = []
+        self.reasons: list[str] = []
+
+    def __call__(self, attempt: int, wait_s: float, reason: str) -> None:
+        self.attempts.append(attempt)
+        self.waits_s.append(wait_s)
+        self.reasons.append(reason)
+
+
+def fails(times: int) -> Callable[[], str]:
+    left = iter(range(times))
+
+    def call() -> str:
+        if (number := next(left, None)) is not None:
+            raise ConnectionError(f"failure {number}")
+        return "done"
+
+    return call
+
+
+def passing(error: Exception) -> Temporary | None:
+    return Temporary(str(error)) if isinstance(error, ConnectionError) else None
+
+
+def test_a_call_that_works_is_made_once() -> None:
+    retries = Retries()
+    assert call_with_retries(fails(0), passing, retries, SOON) == "done"
+    assert retries.attempts == []
+
+
+def test_an_error_that_passes_is_tried_again() -> None:
+    retries = Retries()
+    assert call_with_retries(fails(3), passing, retries, SOON) == "done"
+    assert retries.attempts == [1, 2, 3]
+    assert retries.reasons == ["failure 0", "failure 1", "failure 2"]
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
+    retries = Retries()
+
+    def call() -> None:
+        raise ValueError("wrong for good")
+
+    with pytest.raises(ValueError, match="wrong for good"):
+        call_with_retries(call, passing, retries, SOON)
+    assert retries.attempts == []
+
+
+def test_an_interruption_is_not_tried_again() -> None:
+    def call() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call_with_retries(call, lambda error: Temporary("never asked"), Retries(), SOON)
+
+
+def test_the_last_error_is_raised_when_the_tries_are_used_up() -> None:
+    retries = Retries()
+    with pytest.raises(ConnectionError, match="failure 3"):
+        call_with_retries(fails(99), passing, retries, SOON)
+    assert retries.attempts == [1, 2, 3]
+
+
+def test_waits_double_with_jitter_up_to_the_longest() -> None:
+    retries = Retries()
+    policy = RetryPolicy(tries=7, first_wait_s=0.001, longest_wait_s=0.008, total_s=5.0)
+    call_with_retries(fails(6), passing, retries, policy)
+    for wait_s, full_s in zip(retries.waits_s, [0.001, 0.002, 0.004, 0.008, 0.008, 0.008], strict=True):
+        assert full_s / 2 <= wait_s <= full_s
+
+
+def test_the_wait_that_the_other_side_asks_for_is_kept() -> None:
+    retries = Retries()
+    started = time.monotonic()
+    call_with_retries(fails(2), lambda error: Temporary("busy", wait_s=0.03), retries, SOON)
+    assert retries.waits_s == [0.03, 0.03]
+    assert time.monotonic() - started >= 0.06
+
+
+def test_a_wait_of_zero_is_a_wait_that_was_asked_for() -> None:
+    retries = Retries()
+    call_with_retries(fails(1), lambda error: Temporary("at once", wait_s=0.0), retries, SOON)
+    assert retries.waits_s == [0.0]
+
+
+def test_a_wait_beyond_the_total_is_not_begun() -> None:
+    retries = Retries()
+    started = time.monotonic()
+    with pytest.raises(ConnectionError, match="failure 0"):
+        call_with_retries(fails(1), lambda error: Temporary("busy", wait_s=60.0), retries, SOON)
+    assert retries.attempts == []
+    assert time.monotonic() - started < 5.0
+
+
+def test_time_spent_in_calls_counts_towards_the_total() -> None:
+    def call() -> None:
+        time.sleep(0.03)
+        raise ConnectionError("slow")
+
+    retries = Retries()
+    with pytest.raises(ConnectionError, match="slow"):
+        call_with_retries(call, passing, retries, RetryPolicy(tries=50, first_wait_s=0.001, total_s=0.05))
+    assert len(retries.attempts) < 3
