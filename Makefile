@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test check lint types schema scale clean help
+.PHONY: install demo test check lint types schema torture scale plot clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -40,6 +40,9 @@ check: lint types test  ## what CI runs: lint, types, tests
 
 schema: $(STAMP)  ## write docs/summary.schema.json anew
 	$(BIN)/python -c 'from ultimate_embedder.report import json_schema; print(json_schema(), end="")' > docs/summary.schema.json
+
+torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
+	$(BIN)/python -m tests.simulated.torture --cases 300
 
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py

@@ -407,7 +407,7 @@ def test_a_collection_with_other_dims_is_refused(docs: Path, server: QdrantServe
 def test_a_collection_with_named_vectors_is_refused(docs: Path, server: QdrantServer, send: Send) -> None:
     params = models.VectorParams(size=DIM, distance=models.Distance.COSINE)
     server.collections[DOCS] = StoredCollection({"dense": params})
-    with pytest.raises(UploadError, match=f"collection {DOCS} on .* has named vectors, ours have no name and 64 numbers"):
+    with pytest.raises(UploadError, match=f"{DOCS} on .* has named vectors, ours have no name and 64 numbers"):
         send(docs)
 
 

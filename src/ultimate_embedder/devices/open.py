@@ -8,24 +8,24 @@ from ultimate_embedder.config import parse_size, suggest
 from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.devices.cpu import CpuDevice
-from ultimate_embedder.devices.cuda import CUDA, cuda_is_available, open_cuda
+from ultimate_embedder.devices.nvidia import NVIDIA, nvidia_is_available, open_nvidia
 from ultimate_embedder.devices.simulated import SIMULATED, simulate
 from ultimate_embedder.errors import UsageError
 
-DEVICE_WORDS = ("auto", "cpu", CUDA, f"{SIMULATED}:NxSIZE", f"{SIMULATED}:SIZE+SIZE")
+DEVICE_WORDS = ("auto", "cpu", NVIDIA, f"{SIMULATED}:NxSIZE", f"{SIMULATED}:SIZE+SIZE")
 
 
 def open_devices(word: str, limits: MemoryLimits) -> list[Device]:
     """The devices that `word` names: cards if there are any (auto), the CPU, cards, or simulated ones."""
     if word == "auto":
-        return open_cuda(limits) if cuda_is_available() else [CpuDevice()]
+        return open_nvidia(limits) if nvidia_is_available() else [CpuDevice()]
     if word == "cpu":
         return [CpuDevice()]
-    if word == CUDA:
-        return open_cuda(limits)
+    if word == NVIDIA:
+        return open_nvidia(limits)
     if word.startswith(f"{SIMULATED}:"):
         return _open_simulated(word, limits)
-    hint = suggest(word, ("auto", "cpu", CUDA, SIMULATED))
+    hint = suggest(word, ("auto", "cpu", NVIDIA, SIMULATED))
     raise UsageError(f"--devices {word}: not one of {', '.join(DEVICE_WORDS)}.{hint}")
 
 

@@ -3,6 +3,8 @@
 Before a batch (`batching/controller.py`):
     shrink          the next batch is cut smaller, before the margin is crossed; it grows back when pressure is gone
 After an out-of-memory error, for the batch that failed and no other (the list below):
+    pause_companions   the other models on the device wait on the host, and come back when there is room
+    move_companions    one that had to wait before moves to another device with room, else to the CPU
     bisect          free, halve the batch, remember the size that is safe
     retry           a single text: free what is cached and try once more
     chunk           run the feed-forward a few tokens at a time
@@ -13,10 +15,9 @@ When nothing helped the collection fails, and keeps what is done.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +38,19 @@ class NothingHelpedError(UltimateEmbedderError):
     """Not even the last rung could run a batch."""
 
 
+class Companion(Protocol):
+    """Another model that may be on the device, and can make room."""
+
+    device: Device
+    pauses: int
+
+    def pause(self) -> bool:
+        """Take the weights off the device until there is room for them; False if there were none."""
+
+    def move_away(self) -> bool:
+        """Leave the device for good; False if that is not possible now."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """A batch that does not fit, and everything a rung may need to run it all the same."""
@@ -47,6 +61,7 @@ class Situation:
     rows: np.ndarray
     exact_encoder: Callable[[], Encoder]
     encode_part: Callable[[np.ndarray], np.ndarray]
+    companions: Sequence[Companion] = ()
 
     @property
     def longest(self) -> int:
@@ -57,6 +72,26 @@ class Situation:
         """Run the batch as it is."""
         encoder = encoder or self.encoder
         return np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
+
+
+def pause_companions(situation: Situation) -> np.ndarray:
+    """Run the batch while the device's other models wait on the host."""
+    here = [companion for companion in situation.companions if companion.device is situation.device]
+    paused = [companion.pause() for companion in here if not companion.pauses]
+    if not any(paused):
+        raise NotApplicableError("no other model on the device that has not waited before")
+    situation.device.release_cache()
+    return situation.forward()
+
+
+def move_companions(situation: Situation) -> np.ndarray:
+    """Run the batch after the device's other models have gone to other devices."""
+    here = [companion for companion in situation.companions if companion.device is situation.device]
+    moved = [companion.move_away() for companion in here if companion.pauses]
+    if not any(moved):
+        raise NotApplicableError("no other model on the device that could go")
+    situation.device.release_cache()
+    return situation.forward()
 
 
 def bisect(situation: Situation) -> np.ndarray:
@@ -92,7 +127,7 @@ def cpu(situation: Situation) -> np.ndarray:
 
 
 Rung = Callable[[Situation], np.ndarray]
-LADDER: tuple[Rung, ...] = (bisect, retry, chunk, stream, cpu)
+LADDER: tuple[Rung, ...] = (pause_companions, move_companions, bisect, retry, chunk, stream, cpu)
 # while the weights themselves have no room on the device
 WITHOUT_WEIGHTS: tuple[Rung, ...] = (stream, bisect, cpu)
 
@@ -102,7 +137,6 @@ def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> np.n
     refusals = []
     for rung in rungs:
         # here and not in an `except` block: there the traceback would still hold the failed activations
-        gc.collect()
         situation.device.release_cache()
         try:
             vectors = rung(situation)

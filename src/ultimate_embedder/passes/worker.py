@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, MemoryModel, after_failure, after_success, decide
-from ultimate_embedder.devices import Device
+from ultimate_embedder.devices import CpuDevice, Device
 from ultimate_embedder.models import Encoder, TokenizedTexts, predict_peak_bytes
-from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Situation, climb
+from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
 from ultimate_embedder.passes.placement import move
 from ultimate_embedder.types import MemorySnapshot
 
@@ -39,8 +40,22 @@ class EncodedBatch:
 class Worker:
     """Encodes batches on one device. Every change of course goes to `report`."""
 
-    def __init__(self, encoder: Encoder, device: Device, exact_encoder: Callable[[], Encoder], report: Report) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        device: Device,
+        exact_encoder: Callable[[], Encoder],
+        report: Report,
+        *,
+        companions: Sequence[Companion] = (),
+        refuges: Sequence[Device] = (),
+    ) -> None:
+        """`companions` can be asked to make room; `refuges` are where this one goes when it is asked to."""
         self.device = device
+        self.pauses = 0
+        self._companions = companions
+        self._refuges = refuges
+        self._busy = threading.Lock()
         self._encoder = encoder
         self._exact_encoder = exact_encoder
         self._report = report
@@ -69,6 +84,36 @@ class Worker:
 
     def encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
         """Encode a batch, whatever it takes."""
+        with self._busy:
+            return self._encode(texts, batch)
+
+    def pause(self) -> bool:
+        """Take the weights off the device until there is room for them; False if there were none."""
+        with self._busy:
+            if self._encoder.device != self.device.torch_device:
+                return False
+            self._encoder.model.to("cpu")
+            self.device.release_cache()
+            self.pauses += 1
+        self._report("companion_paused", {"device": self.device.name, "weight_bytes": self._encoder.weight_bytes})
+        return True
+
+    def move_away(self) -> bool:
+        """Leave the device for the first refuge with room, else for the CPU."""
+        with self._busy:
+            before = self.device
+            self._encoder.model.to("cpu")
+            before.release_cache()
+            refuge = next((each for each in self._refuges if move(self._encoder, each)), None)
+            if refuge is None:
+                self._encoder = self._exact_encoder()
+            self.device = refuge or CpuDevice()
+            self._memory, self._allowance = MemoryModel(self._predict), None
+        kind = "companion_gpu_routed" if refuge else "companion_cpu_fallback"
+        self._report(kind, {"before": before.name, "after": self.device.name})
+        return True
+
+    def _encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
         before = self.device.hold_ceiling()
         self.device.reset_peak()
         started = time.perf_counter()
@@ -113,6 +158,7 @@ class Worker:
             rows=rows,
             exact_encoder=self._exact_encoder,
             encode_part=lambda part: self._run(texts, part)[0],
+            companions=self._companions,
         )
         return climb(situation, rungs, self._report), False
 

@@ -213,6 +213,8 @@ class SummaryBuilder:
         collection = self._of(event)
         collection.status, collection.error = event.status, event.error
         collection.target_qdrant_collection = event.target_qdrant_collection
+        if self.summary.options.get("gradient_checkpointing"):
+            collection.warnings.append(_about_checkpointing(collection))
         collection.seconds = event.seconds
 
     def _run_finished(self, event: events.RunFinished) -> None:
@@ -220,6 +222,12 @@ class SummaryBuilder:
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
+
+
+def _about_checkpointing(collection: CollectionSummary) -> str:
+    used = sorted({mitigation.type for mitigation in collection.mitigations})
+    instead = f"used instead: {', '.join(used)}" if used else "no other mitigation was needed"
+    return f"gradient checkpointing saves memory in training only; nothing was switched on, {instead}"
 
 
 def _versions() -> dict[str, str]:

@@ -8,25 +8,25 @@ from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimit
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.errors import UsageError
 
-CUDA = "cuda"
+NVIDIA = "cuda"
 # segments that grow instead of new ones beside them: less is reserved and not used
 ALLOCATOR_SETTING = "expandable_segments:True"
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
-def cuda_is_available() -> bool:
+def nvidia_is_available() -> bool:
     """Whether torch can use at least one card."""
     import torch
 
     return torch.cuda.is_available()
 
 
-def open_cuda(limits: MemoryLimits) -> list[Device]:
+def open_nvidia(limits: MemoryLimits) -> list[Device]:
     """Every card that torch sees."""
-    if not cuda_is_available():
+    if not nvidia_is_available():
         raise UsageError("--devices cuda: torch sees no CUDA card here. Use --devices cpu, or simulated:2x15GiB.")
     import torch
 
     if not any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):  # else the user has chosen
         os.environ[ALLOCATOR_VARIABLES[0]] = ALLOCATOR_SETTING
-    return [AcceleratorDevice(CUDA, index, limits) for index in range(torch.cuda.device_count())]
+    return [AcceleratorDevice(NVIDIA, index, limits) for index in range(torch.cuda.device_count())]

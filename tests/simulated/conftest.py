@@ -1,0 +1,19 @@
+"""Simulated devices for these tests, which run in a process of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ultimate_embedder.devices.simulated import SimulatedControls, simulate
+
+GiB = 1 << 30
+
+
+@pytest.fixture
+def two_t4s() -> Iterator[SimulatedControls]:
+    """Two cards of 15 GiB; afterwards nothing may be left on them."""
+    controls = simulate([15 * GiB, 15 * GiB])
+    yield controls
+    assert [controls.usage(device)["allocated"] for device in range(2)] == [0, 0]

@@ -1,0 +1,195 @@
+"""A worker under pressure: what it does, in the order of the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_models import tiny_model
+from ultimate_embedder.batching import Batch
+from ultimate_embedder.devices import Device, MemoryLimits, open_devices
+from ultimate_embedder.devices.simulated import SimulatedControls, simulate
+from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
+from ultimate_embedder.passes.placement import move
+from ultimate_embedder.passes.worker import Worker
+
+MiB = 1 << 20
+Reports = list[tuple[str, dict[str, Any]]]
+MakeBench = Callable[..., "Bench"]
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    """Make a bench; afterwards every model leaves its device and nothing may be left."""
+    made: list[Bench] = []
+
+    def make(*capacities: int) -> Bench:
+        made.append(Bench(*capacities))
+        return made[-1]
+
+    yield make
+    for each in made:
+        for encoder in each.encoders:
+            encoder.model.to("cpu")
+        assert [each.controls.usage(device)["allocated"] for device in range(len(each.devices))] == [0] * len(
+            each.devices
+        )
+
+
+class Bench:
+    """A model on simulated devices, and everything its workers report."""
+
+    def __init__(self, *capacities: int) -> None:
+        self.devices: list[Device] = open_devices("simulated:" + "+".join(map(str, capacities)), MemoryLimits())
+        self.controls: SimulatedControls = simulate(capacities)
+        self.reports: Reports = []
+        self.encoders: list[Encoder] = []
+        self.exact = load()
+        self.texts = self.exact.tokenize([f"{number} " + "word " * 20 for number in range(32)])
+        self.reference = self.exact.forward(self.exact.batch(self.texts, np.arange(32))).numpy()
+
+    def worker(self, device: int = 0, **options: Any) -> Worker:
+        return self.worker_of(load(), device, **options)
+
+    def worker_of(self, encoder: Encoder, device: int = 0, **options: Any) -> Worker:
+        self.encoders.append(encoder)
+        assert move(encoder, self.devices[device])
+        return Worker(
+            encoder,
+            self.devices[device],
+            lambda: self.exact,
+            lambda kind, details: self.reports.append((kind, details)),
+            **options,
+        )
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.reports]
+
+
+def load() -> Encoder:
+    return load_encoder(resolve_model(str(tiny_model("bert", hidden=128, layers=6))), "float32", "cpu")
+
+
+def whole(texts: TokenizedTexts, count: int = 32) -> Batch:
+    return Batch(np.arange(count), int(texts.lengths[:count].max()))
+
+
+def check(bench: Bench, worker: Worker, count: int = 32) -> None:
+    vectors = worker.encode(bench.texts, whole(bench.texts, count)).vectors
+    assert (vectors * bench.reference[:count]).sum(1).min() > 0.99999
+
+
+def test_oom_bisects_only_the_failing_batch_and_remembers_the_size(make_bench: MakeBench) -> None:
+    bench = make_bench(256 * MiB)
+    worker = bench.worker()
+    rows_before = worker.most_rows(100)
+    bench.controls.fail_after(0, 40)
+    check(bench, worker)
+    assert bench.kinds() == ["adaptive_batch_reduce_after_oom", "oom_bisect"]
+    assert worker.most_rows(100) < rows_before
+    bench.reports.clear()
+    check(bench, worker)
+    assert bench.kinds() == []
+
+
+def test_a_single_text_is_retried_before_anything_costly(make_bench: MakeBench) -> None:
+    bench = make_bench(256 * MiB)
+    worker = bench.worker()
+    bench.controls.fail_after(0, 40)
+    check(bench, worker, count=1)
+    assert bench.kinds()[-1] == "oom_retry"
+
+
+def test_free_memory_below_the_margin_shrinks_the_next_batch_and_its_return_grows_it(make_bench: MakeBench) -> None:
+    bench = make_bench(256 * MiB)
+    worker = bench.worker()
+    full = worker.most_rows(100)
+    bench.controls.set_external(0, 150 * MiB)
+    crowded = worker.most_rows(100)
+    assert crowded < full / 2
+    assert bench.kinds() == ["adaptive_batch_reduce"]
+    details = bench.reports[0][1]
+    assert details["before"]["rows"] > details["after"]["rows"] == crowded
+    bench.controls.set_external(0, 0)
+    steps = [worker.most_rows(100) for _ in range(12)]
+    assert steps[0] < full
+    assert steps == sorted(steps)
+    assert steps[-1] >= full * 0.97
+    assert set(bench.kinds()[1:]) == {"adaptive_batch_grow"}
+
+
+def test_companions_wait_then_move_to_the_next_gpu_with_room(make_bench: MakeBench) -> None:
+    bench = make_bench(64 * MiB, 64 * MiB)
+    companion = bench.worker(refuges=[bench.devices[1]])
+    primary = bench.worker(companions=[companion])
+    bench.controls.fail_after(0, 40)
+    check(bench, primary)
+    assert bench.kinds()[-2:] == ["companion_paused", "oom_pause_companions"]
+    check(bench, companion)
+    assert bench.kinds()[-1] == "weights_back"
+    bench.controls.fail_after(0, 40)
+    check(bench, primary)
+    assert bench.kinds()[-2:] == ["companion_gpu_routed", "oom_move_companions"]
+    assert companion.device is bench.devices[1]
+    check(bench, companion)
+
+
+def test_companions_go_to_the_cpu_when_no_gpu_has_room(make_bench: MakeBench) -> None:
+    bench = make_bench(64 * MiB, 4 * MiB)
+    companion = bench.worker(refuges=[bench.devices[1]])
+    primary = bench.worker(companions=[companion])
+    for _ in range(2):
+        bench.controls.fail_after(0, 40)
+        check(bench, primary)
+    assert bench.kinds()[-2:] == ["companion_cpu_fallback", "oom_move_companions"]
+    assert companion.device.name == "cpu"
+    check(bench, companion)
+
+
+def test_vectors_that_are_not_finite_are_computed_again_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, make_bench: MakeBench
+) -> None:
+    bench = make_bench(256 * MiB)
+    path = tiny_model("bert", hidden=128, layers=6)
+    half = load_encoder(resolve_model(str(path)), "float16", "cpu")
+    forward = half.forward
+
+    def overflowing(batch: Any) -> Any:
+        vectors = forward(batch).clone()
+        vectors[3] = float("inf")
+        vectors[7] *= 2
+        return vectors
+
+    monkeypatch.setattr(half, "forward", overflowing)
+    worker = bench.worker_of(half)
+    encoded = worker.encode(bench.texts, whole(bench.texts))
+    assert encoded.exact_rows == 2
+    assert not encoded.bad.any()
+    assert (encoded.vectors * bench.reference).sum(1).min() > 0.999
+    assert bench.reports[-1] == ("fp32_rerun", {"rows": 2, "still_unusable": 0})
+
+
+def test_the_dtype_follows_the_capability() -> None:
+    (device,) = open_devices("simulated:1GiB", MemoryLimits())
+    assert device.dtype("auto") == "float16"  # capability 7.5 has no bf16
+    assert device.dtype("fp32") == "float32"
+    device._module = type("Ampere", (), {"get_device_capability": staticmethod(lambda index: (8, 0))})  # type: ignore[attr-defined]
+    assert device.dtype("auto") == "bfloat16"
+
+
+def test_the_probe_tells_what_the_next_allocation_can_use() -> None:
+    import torch
+
+    controls = simulate([100 * MiB])
+    (device,) = open_devices(f"simulated:{100 * MiB}", MemoryLimits())
+    held = torch.empty(3 * MiB, dtype=torch.uint8, device="simulated:0")
+    controls.set_external(0, 10 * MiB)
+    now = device.snapshot()
+    assert (now.total_bytes, now.allocated_bytes, now.reserved_bytes) == (100 * MiB, 3 * MiB, 20 * MiB)
+    assert (now.external_bytes, now.free_bytes) == (10 * MiB, 70 * MiB)
+    assert now.ceiling_bytes == 92 * MiB
+    assert now.usable_bytes == (92 - 10 - 3) * MiB
+    del held
