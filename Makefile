@@ -44,6 +44,9 @@ schema: $(STAMP)  ## write docs/summary.schema.json anew
 torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
 	$(BIN)/python -m tests.simulated.torture --cases 300
 
+plot: $(STAMP)  ## predicted against measured memory: docs/memory.svg
+	$(BIN)/python benchmarks/memory_plot.py
+
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py
 

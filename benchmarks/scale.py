@@ -30,7 +30,11 @@ def write_chunks(folder: Path, count: int) -> None:
         records = [
             {
                 "text": " ".join(rng.choices(WORDS, k=rng.randint(10, 110))),
-                "metadata": {"chunk_id": f"c-{number:08d}", "source_file": f"doc{number // 50}.md", "page": number % 50},
+                "metadata": {
+                    "chunk_id": f"c-{number:08d}",
+                    "source_file": f"doc{number // 50}.md",
+                    "page": number % 50,
+                },
             }
             for number in range(start, min(start + FILE_CHUNKS, count))
         ]

@@ -1,6 +1,6 @@
 """Ask a question of the vectors that `embed` made, through the Qdrant shard it exported.
 
-    python examples/ask.py OUT "How do I send the vectors to a Qdrant server?"
+python examples/ask.py OUT "How do I send the vectors to a Qdrant server?"
 """
 
 from __future__ import annotations

@@ -81,6 +81,16 @@ def test_long_texts_are_cut_at_the_limit_and_marked() -> None:
     assert tokenized.truncated.tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("filler", ["word ", "表", "\n", " " * 50 + "a", "ü🙂x"])
+def test_a_very_long_text_is_cut_where_the_whole_text_would_be(filler: str) -> None:
+    encoder = load("all-minilm-l6-v2")
+    text = "It begins. " + filler * 30_000
+    tokenized = encoder.tokenize(["short", text])
+    (whole,), (over,) = encoder._token_ids([text])
+    assert np.array_equal(tokenized.rows[1], whole)
+    assert tokenized.truncated.tolist() == [False, over > 0]
+
+
 def test_the_limit_is_the_models_own_unless_asked() -> None:
     assert load("all-minilm-l6-v2").max_tokens == 256
     assert load("all-minilm-l6-v2", max_tokens=512).max_tokens == 512

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
 QUERY_PROMPT_NAMES = ("query",)
 UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
+REACH_CHARACTERS = 40  # a token has four or so; white space, which some tokenizers drop, has any number
+SPARE_TOKENS = 64
 CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
 
 
@@ -103,9 +105,9 @@ class Encoder:
         if not self.tokenizes:
             lengths = np.array([min(len(text) // 3 + 2, self.max_tokens) for text in texts])
             return TokenizedTexts(list(texts), lengths, np.zeros(len(texts), bool))
-        rows, truncated = self._token_ids([self.document_prompt + text for text in texts])
+        rows, tokens_over = self._head_token_ids([self.document_prompt + text for text in texts])
         lengths = np.array([len(row) for row in rows])
-        return TokenizedTexts(rows, lengths, np.array(truncated, bool))
+        return TokenizedTexts(rows, lengths, np.array(tokens_over) > 0)
 
     def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
         """Pad the given rows to the longest of them."""
@@ -144,7 +146,23 @@ class Encoder:
         names = self._input_names or ("input_ids", "attention_mask")
         return {**{name: torch.ones((rows, length), dtype=torch.long) for name in names}, **self._constants}
 
-    def _token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[bool]]:
+    def _head_token_ids(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        """As `_token_ids`, but of a text far beyond the limit only as much is tokenised as can matter.
+
+        Tokens depend on what is near them. So if the head of a text has more tokens than the limit, with some to
+        spare, its first ones are those of the whole text; if it has not, the whole text is tokenised after all.
+        """
+        reach = self.max_tokens * REACH_CHARACTERS
+        if self.model.tokenizer.truncation_side != "right" or all(len(text) <= reach for text in texts):
+            return self._token_ids(texts)
+        rows, tokens_over = self._token_ids([text[:reach] for text in texts])
+        for number, text in enumerate(texts):
+            if len(text) > reach and tokens_over[number] < SPARE_TOKENS:
+                (rows[number],), (tokens_over[number],) = self._token_ids([text])
+        return rows, tokens_over
+
+    def _token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[int]]:
+        """Token ids cut at the limit, and how many tokens of each text were cut off."""
         encoded = self.model.tokenizer(
             list(texts),
             truncation=True,
@@ -155,9 +173,9 @@ class Encoder:
         )
         rows = [np.array(ids, np.int32) for ids in encoded["input_ids"]]
         if encoded.is_fast:
-            return rows, [bool(encoding.overflowing) for encoding in encoded.encodings]
+            return rows, [sum(map(len, encoding.overflowing)) for encoding in encoded.encodings]
         whole = self.model.tokenizer(list(texts), verbose=False)["input_ids"]
-        return rows, [len(ids) > self.max_tokens for ids in whole]
+        return rows, [len(ids) - len(row) for ids, row in zip(whole, rows, strict=True)]
 
     def _pad(self, rows: list[np.ndarray]) -> dict[str, Any]:
         import torch
