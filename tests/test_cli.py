@@ -189,7 +189,7 @@ def test_models_list_has_a_line_for_each_model(run: Run) -> None:
     code, out, err = run("models", "list")
     assert (code, err) == (0, "")
     heading, *lines = out.splitlines()
-    assert heading.split() == ["key", "kind", "dims", "tokens", "remote", "code", "note"]
+    assert heading.split() == ["key", "kind", "dims", "tokens", "remote", "code", "here", "size", "note"]
     assert [line.split()[0] for line in lines] == [spec.key for spec in MODELS]
 
 

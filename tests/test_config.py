@@ -10,6 +10,7 @@ import pytest
 from ultimate_embedder.config import (
     DEFAULT_MODEL,
     EXPORT_KINDS,
+    HubAccess,
     ModelChoice,
     RunConfig,
     make_config,
@@ -38,7 +39,7 @@ def config(chunks: Path, **options: Any) -> RunConfig:
 
 def test_the_defaults_are_one_model_and_every_export(chunks: Path) -> None:
     made = config(chunks)
-    assert made == RunConfig(chunks=chunks, output=chunks.parent / "out")
+    assert made == RunConfig(chunks=chunks, output=chunks.parent / "out", hub=HubAccess(offline=True))
     assert made.models == (ModelChoice(DEFAULT_MODEL, 1.0),)
     assert made.exports == EXPORT_KINDS
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
     """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends."""
     started = time.perf_counter()
     builder = SummaryBuilder()
+    if sys.stderr.isatty() and not quiet:
+        config = replace(config, hub=replace(config.hub, bars=True))
     with contextlib.ExitStack() as stack:
         sinks: list[Emit] = [builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:

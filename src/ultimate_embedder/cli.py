@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, MODES, PRECISIONS, make_config, suggest
+from ultimate_embedder.config import (
+    DEFAULT_MODEL,
+    EXPORT_KINDS,
+    MODES,
+    PRECISIONS,
+    hub_access,
+    make_config,
+    suggest,
+)
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
@@ -50,6 +58,11 @@ def _embed(options: argparse.Namespace) -> int:
         gpu0_ceiling=options.gpu0_ceiling,
         safety_margin=options.safety_margin,
         gradient_checkpointing=options.gradient_checkpointing,
+        cache_dir=options.cache_dir,
+        offline=options.offline,
+        refresh_cache=options.refresh_cache,
+        trust_remote_code=options.trust_remote_code,
+        allow_missing_companions=options.allow_missing_companions,
         exports=options.export,
         summary=options.summary,
         dry_run=options.dry_run,
@@ -84,12 +97,64 @@ def _upload(options: argparse.Namespace) -> int:
 
 
 def _models_list(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import MODELS
+    from ultimate_embedder.models import MODELS, whereabouts
 
-    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':12} note")
+    access = hub_access(cache_dir=options.cache_dir)
+    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'here':24}{'size':>9}  note")
     for spec in MODELS:
         code = "needed" if spec.remote_code else "no"
-        print(f"{spec.key:28}{spec.kind:10}{spec.dim or '-':>6}{spec.max_tokens:>8}  {code:12} {spec.note}")
+        found = whereabouts(spec, access)
+        size = f"{found.size_bytes / 1e6:,.0f} MB" if found.size_bytes else "-"
+        dims = f"{spec.dim or '-':>6}{spec.max_tokens:>8}"
+        print(f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.words:24}{size:>9}  {spec.note}")
+    return EXIT_OK
+
+
+def _models_pull(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import pull_model
+    from ultimate_embedder.report import make_progress
+
+    bars = sys.stderr.isatty() and not options.quiet
+    access = hub_access(
+        cache_dir=options.cache_dir,
+        refresh=options.refresh_cache,
+        trusted=options.trust_remote_code,
+        bars=bars,
+    )
+    with make_progress(options.quiet) as progress:
+        for key in options.keys:
+            model = pull_model(key, access, progress)
+            print(f"{model.name}: {model.revision} in {model.path} ({model.source})")
+    return EXIT_OK
+
+
+def _models_verify(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import MODELS, cached_snapshot, find_spec, unknown_model, verify_snapshot
+
+    access = hub_access(cache_dir=options.cache_dir)
+    damaged = 0
+    for key in options.keys or [spec.key for spec in MODELS]:
+        spec = find_spec(key)
+        if spec is None:
+            raise unknown_model(key)
+        snapshot = cached_snapshot(spec, access)
+        if snapshot is None:
+            damaged += bool(options.keys)
+            if options.keys:
+                print(f"{spec.key}: not in the cache")
+            continue
+        problems = list(dict.fromkeys(verify_snapshot(snapshot)))
+        damaged += bool(problems)
+        print(f"{spec.key}: {'; '.join(problems) if problems else 'whole and undamaged'} ({snapshot.path})")
+    return EXIT_FAILED if damaged else EXIT_OK
+
+
+def _models_manifest(options: argparse.Namespace) -> int:
+    import json
+
+    from ultimate_embedder.models import output_manifest
+
+    print(json.dumps(output_manifest(options.output, hub_access(cache_dir=options.cache_dir)), indent=2))
     return EXIT_OK
 
 
@@ -189,6 +254,11 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="KIND,...",
         help="which files to write (default: %(default)s)",
     )
+    embed.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
+    embed.add_argument("--offline", action="store_true", help="never use the network")
+    embed.add_argument("--refresh-cache", action="store_true", help="ask the hub whether models have changed")
+    embed.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
+    embed.add_argument("--allow-missing-companions", action="store_true", help="go on without models that are missing")
     embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
     embed.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
     embed.add_argument("--quiet", action="store_true", help="no progress")
@@ -213,8 +283,22 @@ def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
     models = commands.add_parser("models", help="which models there are", allow_abbrev=False)
     actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
-    listing = actions.add_parser("list", help="the known models", allow_abbrev=False)
+    listing = actions.add_parser("list", help="the known models, and which are here", allow_abbrev=False)
     listing.set_defaults(command=_models_list)
+    pull = actions.add_parser("pull", help="fetch models into the cache", allow_abbrev=False)
+    pull.set_defaults(command=_models_pull)
+    pull.add_argument("keys", metavar="KEY", nargs="+")
+    pull.add_argument("--refresh-cache", action="store_true", help="ask the hub for a newer commit")
+    pull.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
+    pull.add_argument("--quiet", action="store_true", help="no progress")
+    verify = actions.add_parser("verify", help="read every byte of cached models", allow_abbrev=False)
+    verify.set_defaults(command=_models_verify)
+    verify.add_argument("keys", metavar="KEY", nargs="*", help="default: all that are cached")
+    manifest = actions.add_parser("manifest", help="what an output needs, as JSON", allow_abbrev=False)
+    manifest.set_defaults(command=_models_manifest)
+    manifest.add_argument("output", metavar="OUT", type=Path)
+    for each in (listing, pull, verify, manifest):
+        each.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
     show = actions.add_parser("show", help="everything about one model", allow_abbrev=False)
     show.set_defaults(command=_models_show)
     show.add_argument("key", metavar="KEY")

@@ -7,11 +7,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.retry import RetryPolicy
 
 Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
 Precision = Literal["auto", "fp32", "fp16"]
@@ -24,6 +25,9 @@ DEFAULT_MODEL = "all-minilm-l6-v2"
 DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, where nobody types --devices
 GPU0_CEILING_BYTES = 12 * 10**9
 SAFETY_MARGIN = 0.08
+KAGGLE_CACHE = Path("/root/.cache/huggingface/hub")
+KAGGLE_MOUNTS = Path("/kaggle/input")
+MOUNTS_VARIABLE = "ULTIMATE_EMBEDDER_MODEL_MOUNTS"
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
@@ -33,6 +37,79 @@ class ModelChoice:
 
     name: str
     weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class HubAccess:
+    """How models are found and fetched: which caches, and whether the network may be used."""
+
+    cache_dir: Path | None = None
+    offline: bool = False
+    refresh: bool = False
+    trusted: tuple[str, ...] = ()
+    bars: bool = False
+    retry: RetryPolicy = field(default_factory=lambda: retry_policy())
+
+    @property
+    def download_folder(self) -> Path:
+        """The cache that downloads go to."""
+        return self.caches[0]
+
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """Where cached models are looked for: where we are told, else in the default place and Kaggle's."""
+        if self.cache_dir is not None:
+            return (self.cache_dir,)
+        if given := os.environ.get("HF_HUB_CACHE"):
+            return (Path(given).expanduser(),)
+        if home := os.environ.get("HF_HOME"):
+            return (Path(home).expanduser() / "hub",)
+        default = _cache_home() / "huggingface" / "hub"
+        return tuple(dict.fromkeys([default, *(place for place in (KAGGLE_CACHE,) if place.exists())]))
+
+    @property
+    def mounts(self) -> tuple[Path, ...]:
+        """Where read-only copies of models may be."""
+        given = os.environ.get(MOUNTS_VARIABLE)
+        places = [Path(place) for place in given.split(os.pathsep)] if given else [KAGGLE_MOUNTS]
+        return tuple(place for place in places if place.exists())
+
+    @property
+    def endpoint(self) -> str:
+        """The hub."""
+        return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def retry_policy() -> RetryPolicy:
+    """How downloads and uploads are retried; two variables shorten the waits."""
+    first = float(os.environ.get("ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S") or RetryPolicy.first_wait_s)
+    total = float(os.environ.get("ULTIMATE_EMBEDDER_RETRY_TOTAL_S") or RetryPolicy.total_s)
+    return RetryPolicy(first_wait_s=first, total_s=total)
+
+
+def hub_access(
+    *,
+    cache_dir: str | Path | None = None,
+    offline: bool = False,
+    refresh: bool = False,
+    trusted: str | Iterable[str] = (),
+    bars: bool = False,
+) -> HubAccess:
+    """Options and environment together: `HF_HUB_OFFLINE` means `--offline`."""
+    forbidden = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    if offline and refresh:
+        raise UsageError("--offline and --refresh-cache contradict each other. Drop one.")
+    return HubAccess(
+        cache_dir=Path(cache_dir).expanduser() if cache_dir is not None else None,
+        offline=offline or (forbidden and not refresh),
+        refresh=refresh,
+        trusted=tuple(_words(trusted)),
+        bars=bars,
+    )
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 @dataclass(frozen=True)
@@ -51,6 +128,8 @@ class RunConfig:
     gpu0_ceiling_bytes: int = GPU0_CEILING_BYTES
     safety_margin: float = SAFETY_MARGIN
     gradient_checkpointing: bool = False
+    allow_missing_companions: bool = False
+    hub: HubAccess = field(default_factory=HubAccess)
     exports: tuple[ExportKind, ...] = EXPORT_KINDS
     summary: Path | None = None
     dry_run: bool = False
@@ -62,8 +141,7 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""
-        plain = dataclasses.asdict(self)
-        return {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+        return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
 
 
 def make_config(
@@ -80,6 +158,11 @@ def make_config(
     gpu0_ceiling: str | int = GPU0_CEILING_BYTES,
     safety_margin: str | float = SAFETY_MARGIN,
     gradient_checkpointing: bool = False,
+    cache_dir: str | Path | None = None,
+    offline: bool = False,
+    refresh_cache: bool = False,
+    trust_remote_code: str | Iterable[str] = (),
+    allow_missing_companions: bool = False,
     exports: str | Iterable[str] = EXPORT_KINDS,
     summary: str | Path | None = None,
     dry_run: bool = False,
@@ -108,6 +191,8 @@ def make_config(
         gpu0_ceiling_bytes=parse_size(str(gpu0_ceiling), "--gpu0-ceiling"),
         safety_margin=_share(safety_margin, "--safety-margin"),
         gradient_checkpointing=gradient_checkpointing,
+        allow_missing_companions=allow_missing_companions,
+        hub=hub_access(cache_dir=cache_dir, offline=offline, refresh=refresh_cache, trusted=trust_remote_code),
         exports=tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in _words(exports))),
         summary=Path(summary) if summary is not None else None,
         dry_run=dry_run,
@@ -145,8 +230,7 @@ def one_of(word: str, valid: tuple[Any, ...], option: str) -> Any:
 
 def cache_folder() -> Path:
     """Where what is costly to make and easy to make again is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ultimate-embedder"
+    return _cache_home() / "ultimate-embedder"
 
 
 def parse_size(word: str, option: str) -> int:
@@ -155,6 +239,12 @@ def parse_size(word: str, option: str) -> int:
     if match is None or match[2] not in SIZES:
         raise UsageError(f"{option}: {word!r} is not a size. Write 15GiB, 12GB or 512MiB, for example.")
     return int(float(match[1]) * SIZES[match[2]])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _words(value: str | Iterable[str]) -> list[str]:

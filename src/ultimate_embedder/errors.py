@@ -2,7 +2,8 @@
 
 UltimateEmbedderError
 ├── UsageError           an option or a path that cannot work; nothing was started (exit code 2)
-├── ModelError           a model that is missing, broken or of the wrong kind
+├── ModelError           a model that is broken, unreachable or of the wrong kind
+│   └── MissingModelError    it is not on this machine, and the network was not to be used
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
 └── UploadError          Qdrant refused, or stayed away
@@ -22,6 +23,15 @@ class UsageError(UltimateEmbedderError):
 
 class ModelError(UltimateEmbedderError):
     """A model that is missing, broken or of the wrong kind."""
+
+
+class MissingModelError(ModelError):
+    """A model that is not on this machine, or not wholly, when the network must not be used."""
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(f"{model} {why}. Fetch it with 'ultimate-embedder models pull {model}', or drop --offline.")
+        self.model = model
+        self.why = why
 
 
 class OutputError(UltimateEmbedderError):

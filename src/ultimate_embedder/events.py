@@ -83,7 +83,18 @@ class ModelResolved(Event):
     revision: str
     digest: str
     size_bytes: int
+    retries: int
+    note: str
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFileFetched(Event):
+    """One file of a model is in the cache."""
+
+    model: str
+    file: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+ModelSource = Literal["folder", "package", "cache", "download", "refresh"]
 Status = Literal["completed", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"]
 
 
@@ -83,10 +84,12 @@ class ResolvedModel:
     name: str
     spec: ModelSpec | None
     path: Path
-    source: Literal["folder", "package", "cache"]
+    source: ModelSource
     revision: str
     digest: str
     size_bytes: int
+    retries: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True)

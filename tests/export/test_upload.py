@@ -102,7 +102,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient_cli(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line has no option for it: let its policy be ours."""
-    monkeypatch.setattr(UPLOAD_MODULE, "RetryPolicy", lambda: IMPATIENT)
+    monkeypatch.setattr(UPLOAD_MODULE, "retry_policy", lambda: IMPATIENT)
 
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[Any]:

@@ -4,7 +4,6 @@ import importlib.metadata
 import shutil
 from pathlib import Path
 
-import huggingface_hub.constants
 import pytest
 
 from tests.support.tiny_models import tiny_model
@@ -27,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty Hugging Face cache."""
     folder = tmp_path / "hub"
     folder.mkdir()
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder))
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder))
     return folder
 
 
@@ -100,18 +99,16 @@ def test_a_model_comes_from_the_cache(cache: Path, tiny: Path, name: str) -> Non
 def test_a_model_that_is_nowhere_is_named_with_where_it_was_sought_and_how_to_fetch_it(cache: Path) -> None:
     assert refusal("bge-m3") == (
         f"bge-m3 is not on this machine. Looked in: the Hugging Face cache {cache}. "
-        "Fetch it with 'hf download BAAI/bge-m3'."
+        "Fetch it with 'ultimate-embedder models pull bge-m3', or drop --offline."
     )
 
 
-def test_a_model_with_a_package_names_both_places_and_both_commands(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_a_package_names_both_places(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ModelSpec(key="tiny", hub_id="acme/tiny", dim=64, max_tokens=512, package="acme_tiny_model")
     monkeypatch.setattr(registry, "MODELS", (spec,))
     assert refusal("tiny") == (
         f"tiny is not on this machine. Looked in: the Python package acme_tiny_model; the Hugging Face cache {cache}. "
-        "Fetch it with 'hf download acme/tiny', or 'pip install acme-tiny-model'."
+        "Fetch it with 'ultimate-embedder models pull tiny', or drop --offline."
     )
 
 
@@ -139,8 +136,8 @@ def test_a_reranker_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["coderankembed", "jina-embeddings-v4"])
 def test_a_model_with_remote_code_is_refused(name: str) -> None:
     assert refusal(name) == (
-        f"{name} runs code from its own repository, which this version does not allow. "
-        "Choose a model without remote code: 'ultimate-embedder models list' marks them."
+        f"{name} runs code from its own repository. If you have read it and trust it, allow it with "
+        f"--trust-remote-code {name}; else choose another: 'ultimate-embedder models list' marks them."
     )
 
 
@@ -178,10 +175,21 @@ def test_older_weights_are_weights(tiny: Path) -> None:
 def test_an_unfinished_download_is_refused(cache: Path, tiny: Path) -> None:
     snapshot = put_into_cache(cache, "BAAI/bge-m3", tiny)
     (snapshot / "model.safetensors").unlink()
-    assert refusal("bge-m3") == no_weights(snapshot)
+    assert refusal("bge-m3").startswith(f"bge-m3 is not whole in {snapshot}: the weights are missing. Fetch it")
 
 
 def test_a_cache_copied_without_its_blobs_is_refused(cache: Path, tiny: Path) -> None:
     snapshot = put_into_cache(cache, "BAAI/bge-m3", tiny)
     (snapshot / "model.safetensors").resolve().unlink()
-    assert refusal("bge-m3") == no_weights(snapshot)
+    assert f"bge-m3 is not whole in {snapshot}: model.safetensors is missing" in refusal("bge-m3")
+
+
+def test_a_mounted_copy_of_a_cache_or_of_a_model_is_found(
+    cache: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = tmp_path / "input"
+    monkeypatch.setenv("ULTIMATE_EMBEDDER_MODEL_MOUNTS", str(mount))
+    put_into_cache(mount / "my-dataset" / "hub", "BAAI/bge-m3", tiny)
+    shutil.copytree(tiny, mount / "qwen3-embedding-0.6b" / "transformers" / "1")
+    assert (resolve_model("bge-m3").source, resolve_model("bge-m3").revision) == ("cache", COMMIT)
+    assert resolve_model("qwen3-embedding-0.6b").path == mount / "qwen3-embedding-0.6b" / "transformers" / "1"

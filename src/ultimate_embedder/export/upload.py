@@ -14,6 +14,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
 from ultimate_embedder.export.parquet import PointsFile
@@ -58,7 +59,7 @@ def upload(
         )
     client = _connect(url, api_key)
     try:
-        server = _Server(client, url, emit, policy or RetryPolicy())
+        server = _Server(client, url, emit, policy or retry_policy())
         return [_upload_one(file, target or file.target, server, emit) for file in files]
     finally:
         client.close()

@@ -213,9 +213,14 @@ class Encoder:
 
 
 def load_encoder(
-    model: ResolvedModel, dtype: str, device: str, max_tokens: int | None = None, dim: int | None = None
+    model: ResolvedModel,
+    dtype: str,
+    device: str,
+    max_tokens: int | None = None,
+    dim: int | None = None,
+    trusted: Sequence[str] = (),
 ) -> Encoder:
-    """Load a model from its resolved path; no network, no remote code."""
+    """Load a model from its resolved path; no network, and its own code only where it is trusted."""
     import torch
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
@@ -226,7 +231,7 @@ def load_encoder(
                 str(model.path),
                 device=device,
                 local_files_only=True,
-                trust_remote_code=False,
+                trust_remote_code=model.spec is not None and model.spec.key in trusted,
                 model_kwargs={"dtype": getattr(torch, dtype)},
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -251,7 +256,7 @@ def check_dim(model: ResolvedModel, dim: int | None, native: int) -> None:
     if dim > native:
         raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
     spec: ModelSpec | None = model.spec
-    if spec is not None and dim not in spec.matryoshka_dims:
+    if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
         valid = ", ".join(map(str, spec.matryoshka_dims))
         why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"
         raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")

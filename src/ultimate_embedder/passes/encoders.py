@@ -5,33 +5,53 @@ from __future__ import annotations
 import threading
 import time
 
-from ultimate_embedder.config import RunConfig
-from ultimate_embedder.events import Emit, ModelLoaded, ModelResolved
+from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.events import Emit, ModelLoaded, ModelResolved, Warned
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.types import ResolvedModel
 
 
-def resolve_models(config: RunConfig, emit: Emit) -> list[ResolvedModel]:
-    """Find every model before any work is done, so that a missing one is known at once."""
-    resolved = []
-    for choice in config.models:
-        started = time.perf_counter()
-        model = resolve_model(choice.name)
-        emit(
-            ModelResolved(
-                model=model.name,
-                hub_id=model.spec.hub_id if model.spec else None,
-                source=model.source,
-                path=str(model.path),
-                revision=model.revision,
-                digest=model.digest,
-                size_bytes=model.size_bytes,
-                seconds=time.perf_counter() - started,
-            )
-        )
-        resolved.append(model)
+def resolve_models(config: RunConfig, emit: Emit) -> list[tuple[ModelChoice, ResolvedModel]]:
+    """Find every model before any work is done, so that all that are missing are known at once."""
+    resolved: list[tuple[ModelChoice, ResolvedModel]] = []
+    missing: list[MissingModelError] = []
+    for number, choice in enumerate(config.models):
+        try:
+            resolved.append((choice, _resolve(choice, config, emit)))
+        except MissingModelError as error:
+            missing.append(error)
+            if number and config.allow_missing_companions:
+                missing.pop()
+                emit(Warned(message=f"going on without {error.model}: it {error.why}"))
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        commands = " ".join(error.model for error in missing)
+        reasons = "; ".join(f"{error.model} {error.why}" for error in missing)
+        raise ModelError(f"{reasons}. Fetch them with 'ultimate-embedder models pull {commands}', or drop --offline.")
     return resolved
+
+
+def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> ResolvedModel:
+    started = time.perf_counter()
+    model = resolve_model(choice.name, config.hub, emit)
+    emit(
+        ModelResolved(
+            model=model.name,
+            hub_id=model.spec.hub_id if model.spec else None,
+            source=model.source,
+            path=str(model.path),
+            revision=model.revision,
+            digest=model.digest,
+            size_bytes=model.size_bytes,
+            retries=model.retries,
+            note=model.note,
+            seconds=time.perf_counter() - started,
+        )
+    )
+    return model
 
 
 class EncoderPool:
@@ -60,7 +80,8 @@ class EncoderPool:
 
     def _load_now(self, plan: PassPlan, dtype: str) -> Encoder:
         started = time.perf_counter()
-        encoder = load_encoder(plan.model, dtype, "cpu", self._config.max_tokens, self._config.dim)
+        config = self._config
+        encoder = load_encoder(plan.model, dtype, "cpu", config.max_tokens, config.dim, config.hub.trusted)
         self._emit(
             ModelLoaded(
                 model=plan.model.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ultimate_embedder.config import RunConfig
+from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.types import PassIdentity, ResolvedModel
@@ -21,12 +21,14 @@ class PassPlan:
     identity: PassIdentity
 
 
-def plan_passes(config: RunConfig, models: list[ResolvedModel], devices: list[Device]) -> list[PassPlan]:
+def plan_passes(
+    config: RunConfig, models: list[tuple[ModelChoice, ResolvedModel]], devices: list[Device]
+) -> list[PassPlan]:
     """The passes that the mode asks for, in order."""
     if config.mode not in ("auto", "single"):
         raise UsageError(f"--mode {config.mode}: not built yet. Use --mode single with one model.")
     if len(models) > 1:
-        names = ", ".join(model.name for model in models)
+        names = ", ".join(choice.name for choice, _ in models)
         raise UsageError(f"--models {names}: several models at once are not built yet. Give one.")
     return [
         PassPlan(
@@ -36,7 +38,7 @@ def plan_passes(config: RunConfig, models: list[ResolvedModel], devices: list[De
             devices=tuple(devices),
             identity=_identity(config, model, devices[0].dtype(config.precision)),
         )
-        for number, (model, choice) in enumerate(zip(models, config.models, strict=True))
+        for number, (choice, model) in enumerate(models)
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ultimate_embedder import events
 
 SECONDS_BETWEEN_LINES = 15.0
+WORTH_MENTIONING_BYTES = 10_000_000
 
 
 class Bar(Protocol):
@@ -55,6 +56,11 @@ class Progress:
             case events.ChunksLoaded():
                 rejected = f", {event.rejected} rejected" if event.rejected else ""
                 bar.say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
+            case events.ModelResolved() if event.source in ("download", "refresh"):
+                note = event.note or f"downloaded at commit {event.revision}"
+                bar.say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
+            case events.ModelFileFetched() if event.size_bytes > WORTH_MENTIONING_BYTES:
+                bar.say(f"{event.model}: {event.file}, {event.size_bytes / 1e6:,.0f} MB")
             case events.ModelLoaded():
                 bar.say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
             case events.PassStarted() if event.texts > event.stored_texts:

@@ -53,6 +53,9 @@ class ModelSummary(_Part):
     path: str
     digest: str = Field(description="sha256 over all files of the model")
     size_bytes: int
+    seconds: float = Field(0.0, description="to find the model, or to fetch it")
+    retries: int = Field(0, description="calls to the hub that had to be repeated")
+    note: str = ""
     weight: float = 1.0
     dim: int | None = None
     max_tokens: int | None = None
