@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test check lint types schema torture scale plot clean help
+.PHONY: install demo test check lint types schema torture scale plot requests clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -46,6 +46,9 @@ torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, s
 
 plot: $(STAMP)  ## predicted against measured memory: docs/memory.svg
 	$(BIN)/python benchmarks/memory_plot.py
+
+requests: $(STAMP)  ## requests to the hub for a warm start, ours and others
+	PYTHONPATH=. $(BIN)/python benchmarks/requests_made.py
 
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py
