@@ -14,6 +14,7 @@ from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.events import Emit, RunFinished, fan_out
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
+from ultimate_embedder.stop import StopSwitch
 
 
 def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **options: Any) -> RunSummary:
@@ -32,7 +33,9 @@ def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
     builder = SummaryBuilder()
     if sys.stderr.isatty() and not quiet:
         config = replace(config, hub=replace(config.hub, bars=True))
+    stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
             log = EventLog(config.output / "events.jsonl")
@@ -40,7 +43,7 @@ def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
             sinks.insert(0, log)
         emit = fan_out(sinks)
         try:
-            run(config, emit)
+            run(config, emit, stop)
         except BaseException as error:
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise

@@ -22,7 +22,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,6 +66,9 @@ def _embed(options: argparse.Namespace) -> int:
         exports=options.export,
         summary=options.summary,
         dry_run=options.dry_run,
+        deadline=options.deadline,
+        fresh=options.fresh,
+        resume_from=options.resume_from,
     )
     from ultimate_embedder.api import run_and_report
     from ultimate_embedder.report import print_summary
@@ -75,6 +78,8 @@ def _embed(options: argparse.Namespace) -> int:
         print(summary.model_dump_json(indent=2))
     else:
         print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+    if any(collection.status == "partial" for collection in summary.collections):
+        return EXIT_PARTIAL
     return EXIT_OK if summary.ok else EXIT_FAILED
 
 
@@ -223,7 +228,8 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="make vectors and exports from chunk files",
         description="Embed every collection below CHUNKS. Run the same command again to go on after an "
         "interruption, or after adding chunks: vectors that are stored are not computed again.",
-        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage.",
+        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage, 3 stopped before "
+        "the end by a deadline or a signal.",
         allow_abbrev=False,
     )
     embed.set_defaults(command=_embed)
@@ -260,6 +266,9 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
     embed.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     embed.add_argument("--allow-missing-companions", action="store_true", help="go on without models that are missing")
     embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
+    embed.add_argument("--deadline", metavar="WHEN", help="stop in time and keep what is done: 11h30m, or 18:30")
+    embed.add_argument("--fresh", action="store_true", help="compute everything anew")
+    embed.add_argument("--resume-from", metavar="DIR", help="an earlier output, read-only, to go on from")
     embed.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
     embed.add_argument("--quiet", action="store_true", help="no progress")
     embed.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.retry import RetryPolicy
+from ultimate_embedder.stop import parse_deadline
 
 Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
 Precision = Literal["auto", "fp32", "fp16"]
@@ -133,6 +134,9 @@ class RunConfig:
     exports: tuple[ExportKind, ...] = EXPORT_KINDS
     summary: Path | None = None
     dry_run: bool = False
+    deadline_s: float | None = None
+    fresh: bool = False
+    resume_from: Path | None = None
 
     @property
     def summary_path(self) -> Path:
@@ -166,6 +170,9 @@ def make_config(
     exports: str | Iterable[str] = EXPORT_KINDS,
     summary: str | Path | None = None,
     dry_run: bool = False,
+    deadline: str | None = None,
+    fresh: bool = False,
+    resume_from: str | Path | None = None,
 ) -> RunConfig:
     """Turn what the user wrote into a valid `RunConfig`, or say which word is wrong and what it may be."""
     chunks, output = Path(chunks), Path(output)
@@ -196,6 +203,9 @@ def make_config(
         exports=tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in _words(exports))),
         summary=Path(summary) if summary is not None else None,
         dry_run=dry_run,
+        deadline_s=parse_deadline(deadline) if deadline is not None else None,
+        fresh=fresh,
+        resume_from=_existing_folder(resume_from, "--resume-from"),
     )
 
 
@@ -250,6 +260,12 @@ def _plain(value: Any) -> Any:
 def _words(value: str | Iterable[str]) -> list[str]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     return [part.strip() for part in parts if part.strip()]
+
+
+def _existing_folder(path: str | Path | None, option: str) -> Path | None:
+    if path is not None and not Path(path).is_dir():
+        raise UsageError(f"{option} {path} is not a folder. Give the --output of an earlier run.")
+    return Path(path) if path is not None else None
 
 
 def _share(value: str | float, option: str) -> float:

@@ -6,6 +6,7 @@ UltimateEmbedderError
 │   └── MissingModelError    it is not on this machine, and the network was not to be used
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
+├── StoppedError         a deadline or the user ended the run; what is done is kept (exit code 3)
 └── UploadError          Qdrant refused, or stayed away
 
 Every message says what is wrong, where, and what to do next.
@@ -40,6 +41,10 @@ class OutputError(UltimateEmbedderError):
 
 class NoVectorsError(UltimateEmbedderError):
     """Every record of a collection was rejected."""
+
+
+class StoppedError(UltimateEmbedderError):
+    """A deadline or the user ended the run before everything was done."""
 
 
 class UploadError(UltimateEmbedderError):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ultimate_embedder.chunks import find_collections, load_chunks
+from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.devices import MemoryLimits, open_devices
-from ultimate_embedder.errors import NoVectorsError, UltimateEmbedderError
+from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
@@ -24,14 +26,26 @@ from ultimate_embedder.events import (
 from ultimate_embedder.export import Points, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
-from ultimate_embedder.passes import EncoderPool, PassPlan, plan_passes, resolve_models, run_pass
+from ultimate_embedder.passes import EncoderPool, PassPlan, open_store, plan_passes, resolve_models, run_pass
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import Collection, Rejected, Status
-from ultimate_embedder.vectors import VectorStore
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-def run(config: RunConfig, emit: Emit) -> None:
+@dataclass(frozen=True)
+class _Run:
+    """What every step of a run is given."""
+
+    config: RunConfig
+    passes: list[PassPlan]
+    encoders: EncoderPool
+    stop: StopSwitch
+    emit: Emit
+
+
+def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None) -> None:
     """Embed every collection below `config.chunks`; one that fails does not stop the others."""
     started = time.perf_counter()
     with ExitStack() as stack:
@@ -45,27 +59,28 @@ def run(config: RunConfig, emit: Emit) -> None:
             emit(CollectionFinished(collection=name, status="skipped_missing"))
         devices = open_devices(config.devices, MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin))
         passes = plan_passes(config, resolve_models(config, emit), devices)
-        encoders = EncoderPool(config, emit)
+        this = _Run(config, passes, EncoderPool(config, emit), stop or StopSwitch(config.deadline_s), emit)
         for collection in found.collections:
-            _embed_collection(collection, config, passes, encoders, emit)
+            _embed_collection(collection, this)
     emit(RunFinished(seconds=time.perf_counter() - started))
 
 
-def _embed_collection(
-    collection: Collection, config: RunConfig, passes: list[PassPlan], encoders: EncoderPool, emit: Emit
-) -> None:
+def _embed_collection(collection: Collection, this: _Run) -> None:
     started = time.perf_counter()
-    target = target_collection_name(collection.name, passes[0].model.name, config.dim)
+    target = target_collection_name(collection.name, this.passes[0].model.name, this.config.dim)
+    status: Status
     error = None
     try:
-        emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
-        status = _chunks_to_exports(collection, target, config, passes, encoders, emit)
+        this.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
+        status = _chunks_to_exports(collection, target, this)
+    except StoppedError as stopped:
+        status, error = "partial", f"stopped: {stopped}. Run the same command again to go on."
     except UltimateEmbedderError as failure:
         status, error = "failed", str(failure)
     except Exception as failure:  # noqa: BLE001 - whatever it is, the other collections go on
-        status, error = "failed", "".join(traceback.format_exception_only(failure)).strip()
-        emit(Warned(collection=collection.name, message=traceback.format_exc()))
-    emit(
+        status, error = "failed", _in_words(failure, this.config.output)
+        this.emit(Warned(collection=collection.name, message=traceback.format_exc()))
+    this.emit(
         CollectionFinished(
             collection=collection.name,
             status=status,
@@ -76,36 +91,43 @@ def _embed_collection(
     )
 
 
-def _chunks_to_exports(
-    collection: Collection,
-    target: str,
-    config: RunConfig,
-    passes: list[PassPlan],
-    encoders: EncoderPool,
-    emit: Emit,
-) -> Status:
-    folder = config.output / collection.name
+def _chunks_to_exports(collection: Collection, target: str, this: _Run) -> Status:
+    folder = this.config.output / collection.name
     with ExitStack() as stack:
-        if config.dry_run:
+        this.stop.check()
+        if this.config.dry_run:
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
         else:
             remove_leftovers(folder)
             scratch = folder
-        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", emit)
+        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", this.emit)
         stack.callback(loaded.table.remove)
         if not loaded.found:
             return "skipped_no_chunks"
-        if config.dry_run:
+        if this.config.dry_run:
             return "planned"
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
-        for plan in passes:
-            store = VectorStore(folder / "store", plan.identity)
-            run_pass(plan, collection.name, loaded.table, store, encoders, emit)
-        points = Points(collection.name, target, loaded.table, store)
-        for file, position in points.without_vector():
-            emit(ChunkRejected(collection=collection.name, rejected=Rejected(file, position, NO_VECTOR)))
-        if not len(points):
-            raise NoVectorsError(f"the model gave no usable vector for any of {len(loaded.table)} chunks")
-        write_exports(points, folder, config.exports, emit)
+        points = _run_passes(collection.name, target, loaded.table, this)
+        write_exports(points, folder, this.config.exports, this.emit)
     return "completed"
+
+
+def _run_passes(name: str, target: str, table: ChunkTable, this: _Run) -> Points:
+    for plan in this.passes:
+        store = open_store(plan, name, this.config, this.emit)
+        run_pass(plan, name, table, store, this.encoders, this.stop, this.emit)
+        this.stop.check()
+    points = Points(name, target, table, store)
+    for file, position in points.without_vector():
+        this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, NO_VECTOR)))
+    if not len(points):
+        raise NoVectorsError(f"the model gave no usable vector for any of {len(table)} chunks")
+    return points
+
+
+def _in_words(failure: Exception, output: Path) -> str:
+    if isinstance(failure, OSError) and failure.errno in DISK_ERRORS:
+        what = failure.strerror or failure
+        return f"cannot write to {output}: {what}. What was written is kept: make room and run the command again."
+    return "".join(traceback.format_exception_only(failure)).strip()

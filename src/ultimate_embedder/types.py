@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 ModelSource = Literal["folder", "package", "cache", "download", "refresh"]
-Status = Literal["completed", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"]
+Status = Literal[
+    "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
+]
 
 
 @dataclass(frozen=True)

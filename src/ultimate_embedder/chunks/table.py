@@ -50,9 +50,11 @@ class TableRows:
 class ChunkTable:
     """Chunks in load order. Only their keys are in memory: 16 bytes a chunk."""
 
-    def __init__(self, path: Path, keys: np.ndarray, starts: list[int]) -> None:
+    def __init__(self, path: Path, keys: np.ndarray, starts: list[int], digest: str) -> None:
         self.path = path
         self.keys = keys
+        self.digest = digest
+        """Of everything in the table: two tables with equal digests have equal rows."""
         self._starts = starts
 
     def __len__(self) -> int:
@@ -97,6 +99,7 @@ class ChunkTableWriter:
         self._keys: list[np.ndarray] = []
         self._starts: list[int] = []
         self._rows = 0
+        self._digest = hashlib.blake2b(digest_size=16)
         self._finished = False
 
     def __enter__(self) -> ChunkTableWriter:
@@ -126,7 +129,7 @@ class ChunkTableWriter:
         self._writer.close()
         self._finished = True
         keys = np.concatenate(self._keys) if self._keys else np.empty((0, 2), np.uint64)
-        return ChunkTable(self._path, keys, self._starts)
+        return ChunkTable(self._path, keys, self._starts, self._digest.hexdigest())
 
     def _write_block(self) -> None:
         block = self._pending
@@ -138,6 +141,8 @@ class ChunkTableWriter:
             [chunk.position for chunk in block],
         ]
         self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+        for row in zip(*columns, strict=True):
+            self._digest.update("\0".join(map(str, row)).encode())
         self._keys.append(np.array([text_key(chunk.text) for chunk in block], np.uint64))
         self._starts.append(self._rows)
         self._rows += len(block)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable, TableRows
-from ultimate_embedder.vectors import VectorStore
+from ultimate_embedder.vectors import VectorStore, fingerprint
 
 LONGEST_NAME = 255
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
@@ -64,6 +64,8 @@ class Points:
     def __init__(self, collection: str, target: str, table: ChunkTable, store: VectorStore) -> None:
         self.collection = collection
         self.target = target
+        self.identity = f"{table.digest} {fingerprint(store.identity)} {target}"
+        """Of all points: exports of equal identity are equal."""
         self.dim = store.dim or 0
         self._table = table
         self._store = store

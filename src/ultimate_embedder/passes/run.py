@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import BatchEncoded, Emit, Mitigated, PassFinished, PassStarted, WindowTokenized
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.passes.ahead import run_ahead
@@ -22,15 +25,23 @@ from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.passes.placement import placed
 from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
 from ultimate_embedder.passes.worker import EncodedBatch, Worker
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import VectorStore, fingerprint
 
+EXPORTED_COPIES = 6  # npy, Parquet and Qdrant take a vector each, JSON Lines three times as much
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
 def run_pass(
-    plan: PassPlan, collection: str, table: ChunkTable, store: VectorStore, encoders: EncoderPool, emit: Emit
+    plan: PassPlan,
+    collection: str,
+    table: ChunkTable,
+    store: VectorStore,
+    encoders: EncoderPool,
+    stop: StopSwitch,
+    emit: Emit,
 ) -> None:
-    """Give every text of the table a vector in the store. Texts that have one already cost nothing."""
+    """Give every text of the table a vector in the store, unless it is stopped. Texts that have one cost nothing."""
     wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
     encoder = encoders.get(plan) if wanted.any() else None
     started = time.perf_counter()
@@ -48,7 +59,8 @@ def run_pass(
         )
     )
     if encoder is not None:
-        _Run(plan, collection, store, emit).encode(encoder, lambda: encoders.exact(plan), table, wanted)
+        require_room(store.folder, int(wanted.sum()), len(table), encoder.dim)
+        _Run(plan, collection, store, stop, emit).encode(encoder, lambda: encoders.exact(plan), table, wanted)
     emit(
         PassFinished(
             collection=collection,
@@ -64,8 +76,9 @@ def run_pass(
 class _Run:
     """The workers of one pass, and what they share: the feed of batches and the store."""
 
-    def __init__(self, plan: PassPlan, collection: str, store: VectorStore, emit: Emit) -> None:
+    def __init__(self, plan: PassPlan, collection: str, store: VectorStore, stop: StopSwitch, emit: Emit) -> None:
         self._plan = plan
+        self._stop = stop
         self._collection = collection
         self._store = store
         self._emit = emit
@@ -82,7 +95,8 @@ class _Run:
             # the host's tokeniser, not a device's: it is used on another thread
             closing(run_ahead(tokenized_windows(table, wanted, encoder))) as windows,
         ):
-            feed = BatchFeed(windows, self._enough_tokens(), self._window_done)
+            may_go_on = partial(_nothing_said, self._stop)
+            feed = BatchFeed(windows, self._enough_tokens(), self._window_done, may_go_on)
             workers = [
                 Worker(replica, device, exact_encoder, self._reporter(device.name)) for replica, device in placements
             ]
@@ -159,6 +173,22 @@ def _run_all(jobs: list[Callable[[], None]], stop: Callable[[], None]) -> None:
             stop()
     for future in futures:
         future.result()
+
+
+def require_room(folder: Path, new_texts: int, chunks: int, dim: int) -> None:
+    """Refuse to start what the disk cannot hold: vectors now, and each export of them later."""
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    needed = (new_texts + EXPORTED_COPIES * chunks) * dim * 4
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise OutputError(
+            f"{place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed for the vectors of "
+            f"{chunks} chunks and their exports. Free some, choose another --output, or fewer --export."
+        )
+
+
+def _nothing_said(stop: StopSwitch) -> bool:
+    return stop.reason is None
 
 
 def _first_occurrences(keys: np.ndarray) -> np.ndarray:

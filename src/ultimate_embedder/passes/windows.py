@@ -29,8 +29,15 @@ class Window:
 class BatchFeed:
     """Hands out batches to whichever worker asks, each as large as that worker can take; the faster one gets more."""
 
-    def __init__(self, windows: Iterator[Window], enough_tokens: int, on_window: Callable[[Window], None]) -> None:
+    def __init__(
+        self,
+        windows: Iterator[Window],
+        enough_tokens: int,
+        on_window: Callable[[Window], None],
+        may_go_on: Callable[[], bool],
+    ) -> None:
         self._windows = windows
+        self._may_go_on = may_go_on
         self._enough_tokens = enough_tokens
         self._on_window = on_window
         self._window: Window | None = None
@@ -41,7 +48,7 @@ class BatchFeed:
     def take(self, most_rows: Callable[[int], int]) -> tuple[Window, Batch] | None:
         """The next batch and the window it is from; None when there is nothing left, or nothing wanted."""
         with self._lock:
-            while not self._stopped:
+            while not self._stopped and self._may_go_on():
                 batch = self._cutter.cut(most_rows) if self._cutter else None
                 if batch is not None and self._window is not None:
                     return self._window, batch

@@ -1,5 +1,5 @@
 """Vectors on disk."""
 
-from ultimate_embedder.vectors.store import VectorStore, fingerprint
+from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, shard_problem
 
-__all__ = ["VectorStore", "fingerprint"]
+__all__ = ["VectorStore", "earlier_identities", "fingerprint", "shard_problem"]

@@ -11,6 +11,7 @@ Vectors are found by the key of their text, so equal texts share one, and order 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.files import remove_leftovers, sync_folder, whole_file, write_json
+from ultimate_embedder.files import file_sha256, remove_leftovers, sync_folder, whole_file, write_json
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors.index import KeyIndex
 
@@ -42,16 +43,19 @@ def fingerprint(identity: PassIdentity) -> str:
 class VectorStore:
     """Append vectors by key, read them back by key. A context manager: leaving it seals what is pending."""
 
-    def __init__(self, root: Path, identity: PassIdentity) -> None:
+    def __init__(self, root: Path, identity: PassIdentity, *, read_only: bool = False) -> None:
         self.identity = identity
+        self._read_only = read_only
         self.folder = root / fingerprint(identity)
         self.dim: int | None = None
+        self.notes: list[str] = []  # what was found on opening that the user should know
         self._index = KeyIndex()
         self._shards: list[Path] = []
         self._truncated: list[np.ndarray] = []
         self._pending: list[np.ndarray] = []
         self._pending_rows = 0
         self._last_seal = time.monotonic()
+        self._next_shard = 0
         self._open()
 
     def __enter__(self) -> VectorStore:
@@ -83,13 +87,29 @@ class VectorStore:
         rows = np.concatenate(self._pending)
         buffer = io.BytesIO()
         np.save(buffer, rows)
-        path = self.folder / f"shard-{len(self._shards):05d}.npy"
-        with whole_file(path) as file:
-            file.write(buffer.getbuffer())
-        checksum = hashlib.sha256(buffer.getbuffer()).hexdigest()
-        self._write_ledger({"shard": path.name, "rows": len(rows), "sha256": checksum})
-        self._adopt(path, rows)
+        self._write_shard(buffer.getbuffer(), rows)
         self._pending, self._pending_rows = [], 0
+
+    def copy_from(self, root: Path) -> int:
+        """Take over what another output has of the same pass; gives the number of vectors."""
+        other = VectorStore(root, self.identity, read_only=True)
+        for path in other._shards:
+            rows = np.load(path, mmap_mode="r")
+            if self.holds(rows["key"]).all():
+                continue
+            if self.dim is None:
+                self._begin(rows["vector"].shape[1])
+            self._write_shard(memoryview(path.read_bytes()), rows)
+        return sum(len(truncated) for truncated in other._truncated)
+
+    def _write_shard(self, content: memoryview, rows: np.ndarray) -> None:
+        path = self.folder / f"shard-{self._next_shard:05d}.npy"
+        self._next_shard += 1
+        with whole_file(path) as file:
+            file.write(content)
+        line = {"shard": path.name, "rows": len(rows), "sha256": hashlib.sha256(content).hexdigest()}
+        self._write_ledger({**line, "revision": self.identity.revision, "dtype": self.identity.dtype})
+        self._adopt(path, rows)
 
     def read(self, keys: np.ndarray) -> np.ndarray:
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
@@ -120,10 +140,17 @@ class VectorStore:
                 "Update the program, or choose another --output."
             )
         self.dim = int(described["dim"])
-        remove_leftovers(self.folder)
+        if not self._read_only:
+            remove_leftovers(self.folder)
         for line in self._ledger_lines():
             path = self.folder / line["shard"]
-            self._adopt(path, np.load(path, mmap_mode="r"))
+            if problem := shard_problem(path, line):
+                self.notes.append(f"{path} {problem}; its {line['rows']} vectors are computed again")
+                if not self._read_only:
+                    path.unlink(missing_ok=True)
+            else:
+                self._adopt(path, np.load(path, mmap_mode="r"))
+        self._next_shard = 1 + max((_number(path) for path in self.folder.glob("shard-*.npy")), default=-1)
 
     def _begin(self, dim: int) -> None:
         self.dim = dim
@@ -150,10 +177,31 @@ class VectorStore:
             return
         content = ledger.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
+        if len(whole) < len(content) and not self._read_only:
             os.truncate(ledger, len(whole))
         for line in whole.splitlines():
             yield json.loads(line)
+
+
+def shard_problem(path: Path, line: dict[str, Any]) -> str | None:
+    """What is wrong with a shard that the ledger lists, if anything."""
+    if not path.is_file():
+        return "is missing"
+    return None if file_sha256(path) == line["sha256"] else "is damaged (its checksum does not match)"
+
+
+def earlier_identities(root: Path) -> list[PassIdentity]:
+    """The passes that a store holds."""
+    found = []
+    for path in sorted(root.glob("*/pass.json")):
+        described = json.loads(path.read_text("utf-8"))
+        with contextlib.suppress(TypeError):  # written by another version, with other fields
+            found.append(PassIdentity(**described["identity"]))
+    return found
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
 
 
 def _row_dtype(dim: int) -> np.dtype[Any]:

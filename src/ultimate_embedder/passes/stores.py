@@ -1,0 +1,35 @@
+"""Open the store of a pass, and say what the user should know about what is, or is not, in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+from ultimate_embedder.config import RunConfig
+from ultimate_embedder.events import Emit, Warned
+from ultimate_embedder.passes.modes import PassPlan
+from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.vectors import VectorStore, earlier_identities, fingerprint
+
+
+def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -> VectorStore:
+    """The pass's store below a collection's folder, with what an earlier output has of it."""
+    root = config.output / collection / "store"
+    if config.fresh:
+        shutil.rmtree(root / fingerprint(plan.identity), ignore_errors=True)
+    others = earlier_identities(root)
+    store = VectorStore(root, plan.identity)
+    notes = list(store.notes)
+    if config.resume_from is not None and (earlier := config.resume_from / collection / "store").is_dir():
+        notes.append(f"{store.copy_from(earlier)} vectors of the same pass were taken over from {earlier}")
+    if store.dim is None and (same_model := [other for other in others if other.model == plan.identity.model]):
+        notes.append(f"a new pass is started: {_difference(same_model[-1], plan.identity)}")
+    for note in notes:
+        emit(Warned(collection=collection, message=note))
+    return store
+
+
+def _difference(before: PassIdentity, now: PassIdentity) -> str:
+    old, new = dataclasses.asdict(before), dataclasses.asdict(now)
+    changed = [f"{name} was {old[name]!r} and is {new[name]!r}" for name in new if old[name] != new[name]]
+    return "; ".join(changed)

@@ -1,0 +1,77 @@
+"""When to take no more work: a deadline, Ctrl-C, or SIGTERM. What is under way is finished and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from ultimate_embedder.errors import StoppedError, UsageError
+
+LONGEST_RESERVE_S = 30.0  # to finish a batch, seal the store and write the summary before the deadline
+RESERVE_SHARE = 0.05
+_UNITS = {"h": 3600, "m": 60, "s": 1}
+
+
+class StopSwitch:
+    """Asked between batches. `reason` is None as long as work may go on."""
+
+    def __init__(self, deadline_s: float | None = None) -> None:
+        self._reason: str | None = None
+        self._until: float | None = None
+        if deadline_s is not None:
+            # the monotonic clock: a wall clock that is set back must not prolong a run
+            reserve = min(LONGEST_RESERVE_S, RESERVE_SHARE * deadline_s)
+            self._until = time.monotonic() + deadline_s - reserve
+
+    @property
+    def reason(self) -> str | None:
+        """Why no more work is to be taken, or None."""
+        if self._reason is None and self._until is not None and time.monotonic() >= self._until:
+            self._reason = "the deadline is near"
+        return self._reason
+
+    def stop(self, reason: str) -> None:
+        """Take no more work from now on."""
+        self._reason = self._reason or reason
+
+    def check(self) -> None:
+        """Leave the collection here if no more work is to be taken."""
+        if self.reason is not None:
+            raise StoppedError(self.reason)
+
+    @contextlib.contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Let the first Ctrl-C or SIGTERM flip the switch; a second one leaves at once, as it always does."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals belong to the main thread
+            return
+
+        def flip(number: int, frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
+            self.stop(f"interrupted by {signal.Signals(number).name}")
+
+        before = {number: signal.signal(number, flip) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def parse_deadline(word: str) -> float:
+    """Seconds from now: of a duration (`11h30m`, `90s`), or until a clock time (`18:30`, today or tomorrow)."""
+    if clock := re.fullmatch(r"(\d{1,2}):(\d{2})", word):
+        now = datetime.datetime.now()
+        if int(clock[1]) < 24 and int(clock[2]) < 60:
+            then = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return (then - now).total_seconds() % (24 * 3600)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", word)
+    if not parts or "".join(number + unit for number, unit in parts) != word:
+        raise UsageError(f"--deadline {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
