@@ -13,7 +13,7 @@ LEVELS = [
     {"_version", "types", "errors", "events", "config", "files", "lock", "retry", "stop"},
     {"chunks", "models", "devices", "batching", "vectors"},
     {"passes", "export"},
-    {"pipeline"},
+    {"pipeline", "upkeep"},
     {"report"},
     {"api"},
     {"cli"},

@@ -101,6 +101,31 @@ def _upload(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _status(options: argparse.Namespace) -> int:
+    from ultimate_embedder.upkeep import output_status
+
+    print(f"{'collection':24}{'model':28}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
+    for each in output_status(options.folder):
+        counts = f"{each.rows:>9}{each.missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
+        print(f"{each.collection:24}{each.model:28}{each.dtype:10}{counts}  {each.next}")
+    return EXIT_OK
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from ultimate_embedder.upkeep import verify_output
+
+    problems = list(
+        verify_output(options.folder, options.sample, hub_access(cache_dir=options.cache_dir, offline=True))
+    )
+    for problem in problems:
+        print(problem)
+    if problems:
+        print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
+        return EXIT_FAILED
+    print("whole and undamaged")
+    return EXIT_OK
+
+
 def _models_list(options: argparse.Namespace) -> int:
     from ultimate_embedder.models import MODELS, whereabouts
 
@@ -218,6 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_embed(commands)
     _add_upload(commands)
+    _add_upkeep(commands)
     _add_models(commands)
     return parser
 
@@ -287,6 +313,21 @@ def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
     upload.add_argument("--collection", metavar="NAME", help="name in Qdrant (default: from collection and model)")
     upload.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the API key")
     upload.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _add_upkeep(commands: argparse._SubParsersAction[_Parser]) -> None:
+    status = commands.add_parser("status", help="what is in an output, and what is left to do", allow_abbrev=False)
+    status.set_defaults(command=_status)
+    verify = commands.add_parser(
+        "verify",
+        help="check an output: every checksum, and some vectors computed again",
+        allow_abbrev=False,
+    )
+    verify.set_defaults(command=_verify)
+    verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
+    verify.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
+    for each in (status, verify):
+        each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
 
 
 def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import huggingface_hub.constants
 import numpy as np
 import pytest
-import transformers
+import transformers.dynamic_module_utils
 from safetensors.numpy import save_file
 
 from tests.support.hub_server import Fault, HubServer, dead
@@ -35,7 +36,7 @@ OTHER_FORMATS = ("onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "pytorc
 RETRY_LINE = re.compile(r"attempt \d+.*\d s\b")
 TEXTS = [f"text number {number}, " * (number % 7 + 1) for number in range(12)]
 PATIENT = {"ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S": "0.05", "ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "30"}
-IMPATIENT = PATIENT | {"ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "1.5"}
+IMPATIENT = PATIENT | {"ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "1"}
 SHORT_TIMEOUTS = {"HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_ETAG_TIMEOUT": "1"}
 # runs the command line with KEY pinned to the commit that comes first
 PINNED = f"""
@@ -168,6 +169,31 @@ def machine(tmp_path: Path, hub: HubServer) -> Machine:
     return Machine(tmp_path, hub.url)
 
 
+@pytest.fixture
+def hub_here(hub: HubServer, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """The hub of this process too."""
+    use_hub_here(machine, monkeypatch)
+    return hub
+
+
+def use_hub_here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set for this process what `Machine.start` sets for others; the client read it when it was imported."""
+    for name, value in {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": machine.hub, **PATIENT}.items():
+        monkeypatch.setenv(name, value)
+    constants = {
+        "ENDPOINT": machine.hub,
+        "HUGGINGFACE_CO_URL_TEMPLATE": machine.hub + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 1,
+        "HF_HUB_ETAG_TIMEOUT": 1,
+    }
+    for name, constant in constants.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, constant)
+    modules = str(machine.folder / "modules")
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", modules)
+    monkeypatch.syspath_prepend(modules)
+
+
 @pytest.fixture(scope="module")
 def model() -> Path:
     return tiny_model("xlm-roberta")
@@ -197,23 +223,28 @@ class ColdRun:
     """The first run on a machine: everything had to come from the hub."""
 
     machine: Machine
-    hub: HubServer
     commit: str
     result: Result
     paths: list[str]
 
 
 @pytest.fixture(scope="module")
-def cold(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdRun]:
+def cold_files(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model as many repositories have it: with its weights in other formats beside."""
     folder = Path(shutil.copytree(model, tmp_path_factory.mktemp("served") / "model"))
     for name in OTHER_FORMATS:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"the same weights once more")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cold(cold_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColdRun]:
     with HubServer() as hub:
         machine = Machine(tmp_path_factory.mktemp("cold"), hub.url)
-        commit = hub.publish(HUB_ID, folder)
+        commit = hub.publish(HUB_ID, cold_files)
         result = machine.embed()
-        yield ColdRun(machine, hub, commit, result, [request.path for request in hub.requests])
+        yield ColdRun(machine, commit, result, [request.path for request in hub.requests])
 
 
 @pytest.fixture(scope="module")
@@ -348,10 +379,14 @@ def test_a_warm_start_opens_no_socket_and_looks_up_no_name(
     assert_same_vectors(machine.vectors(), reference)
 
 
-def test_a_dead_hub_does_not_disturb_a_warm_start(cold: ColdRun, tmp_path: Path) -> None:
-    done = Machine(tmp_path, dead()).with_cache_of(cold.machine).embed("--dry-run")
-    assert done.models[0]["source"] == "cache"
-    assert done.retries == []
+def test_a_dead_hub_does_not_disturb_a_warm_start(
+    cold: ColdRun, tmp_path: Path, run_here: RunHere, reference: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, dead())
+    use_hub_here(machine, monkeypatch)
+    (entry,) = run_here(machine.embedding("--cache-dir", cold.machine.cache)).models
+    assert (entry["source"], entry["revision"], entry["retries"]) == ("cache", cold.commit, 0)
+    assert_same_vectors(machine.vectors(), reference)
 
 
 def test_a_pull_of_a_cached_model_asks_nothing(cold: ColdRun, machine: Machine, hub: HubServer) -> None:
@@ -372,21 +407,28 @@ def test_a_pull_goes_where_it_is_told(machine: Machine, hub: HubServer, model: P
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_offline_every_missing_model_is_named_before_any_work(machine: Machine, run_here: RunHere) -> None:
-    both = f"{KEY},{OTHER_KEY}"
-    assert_missing(run_here(machine.embedding("--offline", "--cache-dir", machine.cache, models=both)), machine)
-
-
-def test_the_variable_for_offline_is_heeded(machine: Machine, hub: HubServer) -> None:
-    assert_missing(machine.embed(models=f"{KEY},{OTHER_KEY}", HF_HUB_OFFLINE="1"), machine)
-    assert hub.requests == []
-
-
-def assert_missing(done: Result, machine: Machine) -> None:
+@pytest.mark.parametrize("offline", ["--offline", "HF_HUB_OFFLINE"])
+def test_offline_every_missing_model_is_named_before_any_work(
+    machine: Machine, run_here: RunHere, offline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if offline == "HF_HUB_OFFLINE":
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    options = ["--offline"] if offline == "--offline" else []
+    models = f"{KEY},{OTHER_KEY}"
+    done = run_here(machine.embedding(*options, "--cache-dir", machine.cache, models=models))
     assert done.code == 1
-    for words in (KEY, OTHER_KEY, str(machine.cache), "ultimate-embedder models pull"):
+    for words in (KEY, OTHER_KEY, str(machine.cache), f"ultimate-embedder models pull {KEY}"):
         assert words in done.err
     assert not (machine.folder / "out" / "docs").exists()
+
+
+def test_a_pull_asks_nothing_when_the_variables_say_offline(machine: Machine, hub: HubServer, model: Path) -> None:
+    hub.publish(HUB_ID, model)
+    done = machine.pull(HF_HUB_OFFLINE="1")
+    assert done.code == 1
+    for words in (KEY, str(machine.cache)):
+        assert words in done.err
+    assert hub.requests == []
 
 
 def test_a_missing_companion_can_be_gone_without(
@@ -480,8 +522,7 @@ def test_retry_after_is_honoured(machine: Machine, hub: HubServer, model: Path) 
     assert ["429" in line for line in done.retries] == [True], done.err
 
 
-@pytest.mark.parametrize("then", ["", "503"])
-@pytest.mark.parametrize("client", ["installed", OLD_CLIENT])
+@pytest.mark.parametrize(("client", "then"), [("installed", ""), ("installed", "503"), (OLD_CLIENT, "")])
 def test_a_large_file_that_was_cut_is_resumed(
     machine: Machine, hub: HubServer, large: Path, client: str, then: str, request: pytest.FixtureRequest
 ) -> None:
@@ -508,15 +549,15 @@ def every_fault() -> list[Fault]:
 
 
 def test_a_run_through_every_fault_gives_equal_vectors(
-    machine: Machine, hub: HubServer, model: Path, reference: np.ndarray
+    machine: Machine, hub_here: HubServer, run_here: RunHere, model: Path, reference: np.ndarray
 ) -> None:
-    commit = hub.publish(HUB_ID, model)
-    hub.faults = every_fault()
-    (entry,) = machine.embed(**SHORT_TIMEOUTS).models
-    assert not [fault for fault in hub.faults if fault.times]
+    commit = hub_here.publish(HUB_ID, model)
+    hub_here.faults = every_fault()
+    (entry,) = run_here(machine.embedding("--cache-dir", machine.cache)).models
+    assert not [fault for fault in hub_here.faults if fault.times]
     assert (entry["source"], entry["revision"]) == ("download", commit)
     assert_same_vectors(machine.vectors(), reference)
-    assert entry["retries"] >= len(hub.faults)
+    assert entry["retries"] >= len(hub_here.faults)
 
 
 def test_the_client_of_kaggle_recovers_from_every_fault(
@@ -551,25 +592,37 @@ def test_a_hub_that_never_recovers_ends_in_a_clear_error(
 
 
 def test_a_refresh_notices_a_moved_commit(
-    cold: ColdRun, machine: Machine, hub: HubServer, model: Path, reference: np.ndarray, tmp_path: Path
+    cold: ColdRun, machine: Machine, hub_here: HubServer, run_here: RunHere, model: Path, reference: np.ndarray
 ) -> None:
-    commit = hub.publish(HUB_ID, moved(model, tmp_path / "moved"))
-    done = machine.with_cache_of(cold.machine).embed("--refresh-cache")
-    (entry,) = done.models
+    commit = hub_here.publish(HUB_ID, moved(model, machine.folder / "moved"))
+    machine.with_cache_of(cold.machine)
+    (entry,) = run_here(machine.embedding("--refresh-cache", "--cache-dir", machine.cache)).models
     assert (entry["source"], entry["revision"]) == ("refresh", commit)
-    assert cold.commit[:7] in entry["note"]
-    assert commit[:7] in entry["note"]
+    for old_or_new in (cold.commit[:7], commit[:7]):
+        assert old_or_new in entry["note"]
     assert np.abs(machine.vectors() - reference).max() > 0.01
-    assert hub.asked(GET_WEIGHTS) == []  # the weights are the same, and are here
+    assert hub_here.asked(GET_WEIGHTS) == []  # the weights are the same, and are here
 
 
-def test_a_refresh_says_that_nothing_changed(pulled: Machine, machine: Machine, hub: HubServer, sharded: Path) -> None:
+def test_a_refresh_says_that_nothing_changed(
+    cold: ColdRun, machine: Machine, hub_here: HubServer, run_here: RunHere, cold_files: Path
+) -> None:
+    commit = hub_here.publish(HUB_ID, cold_files)
+    machine.with_cache_of(cold.machine)
+    (entry,) = run_here(machine.embedding("--refresh-cache", "--cache-dir", machine.cache)).models
+    assert (entry["source"], entry["revision"], commit) == ("refresh", cold.commit, cold.commit)
+    assert "unchanged" in entry["note"]
+    assert hub_here.asked("resolve") == []
+
+
+def test_a_pull_says_whether_a_refresh_found_a_newer_commit(
+    pulled: Machine, machine: Machine, hub: HubServer, sharded: Path
+) -> None:
     commit = hub.publish(HUB_ID, sharded)
     done = machine.with_cache_of(pulled).pull("--refresh-cache")
     assert done.code == 0, done.err
     assert commit in done.out
     assert "unchanged" in done.out + done.err
-    assert hub.asked("resolve") == []
 
 
 # -- interrupted and damaged
@@ -690,15 +743,15 @@ def test_code_of_the_model_is_refused_unless_it_is_allowed(machine: Machine, run
 
 
 def test_code_that_is_allowed_is_pulled_and_comes_from_the_cache(
-    machine: Machine, hub: HubServer, with_code: Path
+    machine: Machine, hub_here: HubServer, run_here: RunHere, with_code: Path
 ) -> None:
-    commit = hub.publish(CODE_HUB_ID, with_code)
+    commit = hub_here.publish(CODE_HUB_ID, with_code)
     trust = ("--trust-remote-code", CODE_KEY)
     pulled = machine.run("models", "pull", CODE_KEY, *trust)
     assert pulled.code == 0, pulled.err
     assert_holds(machine.snapshot(commit, CODE_HUB_ID), with_code)
-    hub.requests.clear()
-    (entry,) = machine.embed(*trust, models=CODE_KEY).models
+    hub_here.requests.clear()
+    (entry,) = run_here(machine.embedding(*trust, "--cache-dir", machine.cache, models=CODE_KEY)).models
     assert (entry["source"], entry["revision"]) == ("cache", commit)
-    assert hub.requests == []
+    assert hub_here.requests == []
     assert machine.vectors().shape == (len(TEXTS), 64)

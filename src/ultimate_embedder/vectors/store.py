@@ -18,7 +18,6 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +141,20 @@ class VectorStore:
         self.dim = int(described["dim"])
         if not self._read_only:
             remove_leftovers(self.folder)
-        for line in self._ledger_lines():
+            self._cut_torn_line()
+        good = []
+        for line in read_ledger(self.folder):
             path = self.folder / line["shard"]
             if problem := shard_problem(path, line):
                 self.notes.append(f"{path} {problem}; its {line['rows']} vectors are computed again")
-                if not self._read_only:
-                    path.unlink(missing_ok=True)
             else:
+                good.append(line)
                 self._adopt(path, np.load(path, mmap_mode="r"))
-        self._next_shard = 1 + max((_number(path) for path in self.folder.glob("shard-*.npy")), default=-1)
+        if self.notes and not self._read_only:
+            with whole_file(self.folder / "ledger.jsonl") as ledger:
+                ledger.writelines(json.dumps(line).encode() + b"\n" for line in good)
+        # a shard that the ledger does not list is overwritten, one that it lists never
+        self._next_shard = 1 + max((_number(path) for path in self._shards), default=-1)
 
     def _begin(self, dim: int) -> None:
         self.dim = dim
@@ -170,17 +174,22 @@ class VectorStore:
             os.fsync(ledger.fileno())
         sync_folder(self.folder)
 
-    def _ledger_lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the whole lines; a torn last one (a crash in mid-write) is cut off, its shard redone."""
+    def _cut_torn_line(self) -> None:
+        """Remove what a crash in mid-write has left of a last line; its shard does not count."""
         ledger = self.folder / "ledger.jsonl"
-        if not ledger.exists():
-            return
-        content = ledger.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content) and not self._read_only:
-            os.truncate(ledger, len(whole))
-        for line in whole.splitlines():
-            yield json.loads(line)
+        if ledger.exists():
+            os.truncate(ledger, _whole_lines(ledger.read_bytes()))
+
+
+def read_ledger(folder: Path) -> list[dict[str, Any]]:
+    """The shards of a pass that count: one entry for each whole line."""
+    ledger = folder / "ledger.jsonl"
+    content = ledger.read_bytes() if ledger.exists() else b""
+    return [json.loads(line) for line in content[: _whole_lines(content)].splitlines()]
+
+
+def _whole_lines(content: bytes) -> int:
+    return content.rfind(b"\n") + 1
 
 
 def shard_problem(path: Path, line: dict[str, Any]) -> str | None:

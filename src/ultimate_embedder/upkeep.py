@@ -1,0 +1,147 @@
+"""Look after an output: what is in it, what is left to do, and whether it is still what it was."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.export import PointsFile
+from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes
+from ultimate_embedder.models import load_encoder, resolve_model
+from ultimate_embedder.vectors import read_ledger, shard_problem
+
+AGREEMENT = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99}
+READ_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class PassStatus:
+    """One pass of a collection, and what the next run would do about it."""
+
+    collection: str
+    model: str
+    dtype: str
+    rows: int
+    missing: int
+    shards: int
+    size_bytes: int
+    next: str
+
+
+def output_status(output: Path) -> list[PassStatus]:
+    """Every pass in an output; what is missing is known from the last run's summary."""
+    summary = _summary(output)
+    found = []
+    for described in sorted(output.glob("*/store/*/pass.json")):
+        collection = described.parents[2].name
+        identity = json.loads(described.read_text("utf-8"))["identity"]
+        lines = read_ledger(described.parent)
+        rows = sum(line["rows"] for line in lines)
+        wanted = _wanted_texts(summary, collection, described.parent.name)
+        missing = max(0, wanted - rows) if wanted is not None else 0
+        found.append(
+            PassStatus(
+                collection=collection,
+                model=identity["model"],
+                dtype=identity["dtype"],
+                rows=rows,
+                missing=missing,
+                shards=len(lines),
+                size_bytes=size_bytes(described.parent),
+                next=_next(wanted, missing),
+            )
+        )
+    return found
+
+
+def verify_output(output: Path, sample: int, access: HubAccess) -> Iterator[str]:
+    """Recompute every checksum, and some vectors; yields what is wrong."""
+    summary = _summary(output)
+    for described in sorted(output.glob("*/store/*/pass.json")):
+        for line in read_ledger(described.parent):
+            if problem := shard_problem(described.parent / line["shard"], line):
+                yield f"{described.parent / line['shard']} {problem}"
+    for collection in summary.get("collections", []):
+        folder = output / collection["collection"]
+        for export in collection["exports"]:
+            yield from _export_problems(folder / Path(export["path"]).name, export["sha256"])
+        if collection["status"] == "completed" and (folder / "chunks.parquet").exists():
+            yield from _vector_problems(folder / "chunks.parquet", collection, summary, sample, access)
+
+
+def _export_problems(path: Path, expected: str) -> Iterator[str]:
+    if not path.exists():
+        yield f"{path} is missing"
+    elif (folder_sha256(path) if path.is_dir() else file_sha256(path)) != expected:
+        yield f"{path} is not what was exported (its checksum does not match)"
+
+
+def _vector_problems(
+    path: Path, collection: dict[str, Any], summary: dict[str, Any], sample: int, access: HubAccess
+) -> Iterator[str]:
+    """Encode some chunks again and compare."""
+    current, options = collection["passes"][0], summary["options"]
+    try:
+        model = resolve_model(options["models"][0]["name"], access)
+    except UltimateEmbedderError as error:
+        yield f"vectors of {collection['collection']} cannot be computed again: {error}"
+        return
+    if model.digest != collection["models"][0]["digest"]:
+        yield f"{model.name} here is not the {model.name} that made the vectors (its files differ)"
+        return
+    texts, stored = _sample(PointsFile.open(path), sample)
+    encoder = load_encoder(model, "float32", "cpu", options["max_tokens"], options["dim"])
+    tokenized = encoder.tokenize(texts)
+    for row, vector in enumerate(stored):
+        again = encoder.forward(encoder.batch(tokenized, np.array([row]))).numpy()[0]
+        cosine = float(again @ vector / (np.linalg.norm(again) * np.linalg.norm(vector)))
+        if not cosine >= AGREEMENT[current["dtype"]]:
+            yield f"{path}: the vector of {texts[row][:40]!r} does not agree with its text (cosine {cosine:.4f})"
+
+
+def _sample(points: PointsFile, count: int) -> tuple[list[str], list[np.ndarray]]:
+    chosen = set(random.Random().sample(range(points.points), min(count, points.points)))
+    texts: list[str] = []
+    vectors: list[np.ndarray] = []
+    start = 0
+    for ids, matrix, payloads in points.batches(READ_ROWS):
+        for row in range(len(ids)):
+            if start + row in chosen:
+                texts.append(payloads[row]["text"])
+                vectors.append(matrix[row])
+        start += len(ids)
+    return texts, vectors
+
+
+def _summary(output: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json.loads((output / "summary.json").read_text("utf-8"))
+    except FileNotFoundError:
+        if not any(output.glob("*/store/*/pass.json")):
+            raise UsageError(f"{output} is not an output of ultimate-embedder: it has no summary.json.") from None
+        return {}  # the run was killed before it could write one
+    except ValueError as error:
+        raise UsageError(f"{output / 'summary.json'} cannot be read: {error}") from error
+    return summary
+
+
+def _wanted_texts(summary: dict[str, Any], collection: str, fingerprint: str) -> int | None:
+    for entry in summary.get("collections", []):
+        for each in entry["passes"]:
+            if entry["collection"] == collection and each["fingerprint"] == fingerprint:
+                return int(each["texts"])
+    return None
+
+
+def _next(wanted: int | None, missing: int) -> str:
+    if wanted is None:
+        return "not known: the last run left no summary of it"
+    return f"encode {missing} texts" if missing else "nothing"
