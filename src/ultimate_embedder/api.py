@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,6 @@ def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
     """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends."""
     started = time.perf_counter()
     builder = SummaryBuilder()
-    if sys.stderr.isatty() and not quiet:
-        config = replace(config, hub=replace(config.hub, bars=True))
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())

@@ -144,17 +144,11 @@ def _models_pull(options: argparse.Namespace) -> int:
     from ultimate_embedder.models import pull_model
     from ultimate_embedder.report import make_progress
 
-    bars = sys.stderr.isatty() and not options.quiet
-    access = hub_access(
-        cache_dir=options.cache_dir,
-        refresh=options.refresh_cache,
-        trusted=options.trust_remote_code,
-        bars=bars,
-    )
+    access = hub_access(cache_dir=options.cache_dir, refresh=options.refresh_cache, trusted=options.trust_remote_code)
     with make_progress(options.quiet) as progress:
         for key in options.keys:
             model = pull_model(key, access, progress)
-            print(f"{model.name}: {model.revision} in {model.path} ({model.source})")
+            print(f"{model.name}: {model.revision} in {model.path} ({model.note or model.source})")
     return EXIT_OK
 
 

@@ -48,7 +48,6 @@ class HubAccess:
     offline: bool = False
     refresh: bool = False
     trusted: tuple[str, ...] = ()
-    bars: bool = False
     retry: RetryPolicy = field(default_factory=lambda: retry_policy())
 
     @property
@@ -78,7 +77,7 @@ class HubAccess:
     @property
     def endpoint(self) -> str:
         """The hub."""
-        return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def retry_policy() -> RetryPolicy:
@@ -94,7 +93,6 @@ def hub_access(
     offline: bool = False,
     refresh: bool = False,
     trusted: str | Iterable[str] = (),
-    bars: bool = False,
 ) -> HubAccess:
     """Options and environment together: `HF_HUB_OFFLINE` means `--offline`."""
     forbidden = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
@@ -105,7 +103,6 @@ def hub_access(
         offline=offline or (forbidden and not refresh),
         refresh=refresh,
         trusted=tuple(_words(trusted)),
-        bars=bars,
     )
 
 

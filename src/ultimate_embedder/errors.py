@@ -30,7 +30,8 @@ class MissingModelError(ModelError):
     """A model that is not on this machine, or not wholly, when the network must not be used."""
 
     def __init__(self, model: str, why: str) -> None:
-        super().__init__(f"{model} {why}. Fetch it with 'ultimate-embedder models pull {model}', or drop --offline.")
+        fetch = f"Fetch it with 'ultimate-embedder models pull {model}', or drop --offline"
+        super().__init__(f"{model} {why}. {fetch} (unset HF_HUB_OFFLINE, if it is set).")
         self.model = model
         self.why = why
 

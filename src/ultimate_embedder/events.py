@@ -89,11 +89,19 @@ class ModelResolved(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelFileFetched(Event):
-    """One file of a model is in the cache."""
+class ModelFetchStarted(Event):
+    """Files of a model are about to be fetched from the hub."""
 
     model: str
-    file: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelBytesFetched(Event):
+    """Some more of a model has arrived."""
+
+    model: str
     size_bytes: int
 
 

@@ -99,7 +99,7 @@ def test_a_model_comes_from_the_cache(cache: Path, tiny: Path, name: str) -> Non
 def test_a_model_that_is_nowhere_is_named_with_where_it_was_sought_and_how_to_fetch_it(cache: Path) -> None:
     assert refusal("bge-m3") == (
         f"bge-m3 is not on this machine. Looked in: the Hugging Face cache {cache}. "
-        "Fetch it with 'ultimate-embedder models pull bge-m3', or drop --offline."
+        "Fetch it with 'ultimate-embedder models pull bge-m3', or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
     )
 
 
@@ -108,7 +108,7 @@ def test_a_model_with_a_package_names_both_places(cache: Path, monkeypatch: pyte
     monkeypatch.setattr(registry, "MODELS", (spec,))
     assert refusal("tiny") == (
         f"tiny is not on this machine. Looked in: the Python package acme_tiny_model; the Hugging Face cache {cache}. "
-        "Fetch it with 'ultimate-embedder models pull tiny', or drop --offline."
+        "Fetch it with 'ultimate-embedder models pull tiny', or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
     )
 
 

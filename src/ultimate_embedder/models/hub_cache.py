@@ -30,6 +30,9 @@ class HubFile:
     name: str
     size: int | None
     sha256: str | None
+    """Of large files."""
+    blob: str = ""
+    """What the cache calls its bytes: their sha256, or their git hash."""
 
 
 def repo_folder(cache: Path, hub_id: str) -> Path:

@@ -13,10 +13,10 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import MissingModelError, ModelError
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
-from ultimate_embedder.models.download import HubClient, download
+from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
 from ultimate_embedder.models.registry import find_spec, unknown_model
-from ultimate_embedder.models.verify import files_digest
+from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelSource, ModelSpec, ResolvedModel
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
@@ -54,6 +54,10 @@ def pull_model(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
     if spec is None:
         raise unknown_model(name)
     _require_trust(spec, access)
+    cached = cached_snapshot(spec, access)
+    if cached is not None and not access.offline and not access.refresh and any(verify_snapshot(cached)):
+        fetched = download(spec, access, emit)
+        return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries, note="repaired")
     return _resolve_spec(spec, access, emit)
 
 
@@ -102,7 +106,7 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
 
 
 def _refreshed(spec: ModelSpec, cached: Snapshot | None, access: HubAccess, emit: Emit) -> ResolvedModel:
-    fetched = download(spec, access, emit, HubClient(spec, access, emit))
+    fetched = download(spec, access, emit)
     before = cached.commit if cached else None
     if before is None:
         note = f"fetched at commit {fetched.commit}"

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from ultimate_embedder import events
 
 SECONDS_BETWEEN_LINES = 15.0
-WORTH_MENTIONING_BYTES = 10_000_000
 
 
 class Bar(Protocol):
@@ -58,9 +57,12 @@ class Progress:
                 bar.say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
+                bar.end()
                 bar.say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
-            case events.ModelFileFetched() if event.size_bytes > WORTH_MENTIONING_BYTES:
-                bar.say(f"{event.model}: {event.file}, {event.size_bytes / 1e6:,.0f} MB")
+            case events.ModelFetchStarted():
+                bar.begin(f"fetching {event.model}, kB", event.size_bytes // 1000, 0)
+            case events.ModelBytesFetched():
+                bar.advance(event.size_bytes // 1000)
             case events.ModelLoaded():
                 bar.say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
             case events.PassStarted() if event.texts > event.stored_texts:
