@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test check lint types schema torture scale plot requests clean help
+.PHONY: install demo test check lint types schema torture scale million durability plot requests clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -43,12 +43,19 @@ schema: $(STAMP)  ## write docs/summary.schema.json anew
 
 torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
 	$(BIN)/python -m tests.simulated.torture --cases 300
+	$(BIN)/python -m tests.simulated.crash --cases 100
 
 plot: $(STAMP)  ## predicted against measured memory: docs/memory.svg
 	$(BIN)/python benchmarks/memory_plot.py
 
 requests: $(STAMP)  ## requests to the hub for a warm start, ours and others
 	PYTHONPATH=. $(BIN)/python benchmarks/requests_made.py
+
+million: $(STAMP)  ## a million generated chunks, killed twice on the way
+	PYTHONPATH=. $(BIN)/python benchmarks/million.py
+
+durability: $(STAMP)  ## what the store costs, against writing nothing
+	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
 
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py

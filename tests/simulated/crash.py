@@ -33,7 +33,6 @@ from ultimate_embedder.models import Encoder, TokenBatch
 from ultimate_embedder.vectors import store
 
 TEXTS = 400
-MOST_KILLS = 12
 KINDS: tuple[tuple[Architecture, str, str], ...] = (
     ("bert", "cpu", "fp32"),
     ("qwen3", "cpu", "fp32"),
@@ -55,7 +54,7 @@ def _embed_slowly(arguments: list[str]) -> int:
     return main_of_cli(arguments)
 
 
-def run_case(seed: int) -> int:
+def run_case(seed: int, most_kills: int = 12) -> int:
     """Kill a run until it is done, check what it made, and give the number of kills."""
     rng = random.Random(seed)
     architecture, devices, precision = KINDS[seed % len(KINDS)]
@@ -66,7 +65,7 @@ def run_case(seed: int) -> int:
         command = ["embed", str(chunks), "--output", str(root / "out")]
         command += ["--models", str(model), "--devices", devices, "--precision", precision, "--quiet", "--json"]
         kills = encoded = 0
-        while (summary := _run(command, rng, root / "out", may_kill=kills < MOST_KILLS)) is None:
+        while (summary := _run(command, rng, root / "out", may_kill=kills < most_kills)) is None:
             kills += 1
             encoded += _encoded(root / "out")
         encoded += summary["collections"][0]["chunks"]["newly_encoded"]
@@ -213,11 +212,12 @@ def main() -> int:
     """Run many cases and say how they went."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=12, help="of one run, at most")
     options = parser.parse_args()
     failed = kills = 0
     for seed in range(options.cases):
         try:
-            kills += run_case(seed)
+            kills += run_case(seed, options.kills)
         except AssertionError as error:
             failed += 1
             print(f"FAILED seed {seed} ({KINDS[seed % len(KINDS)]}): {error}", flush=True)

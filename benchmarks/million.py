@@ -1,0 +1,94 @@
+"""A million chunks through a trivial encoder, killed twice on the way: does it complete, and does memory stay flat?
+
+make million         # prints memory at each quarter and writes build/million.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.scale import trivial_model, write_chunks
+from ultimate_embedder.vectors import read_ledger
+
+PROGRAM = "import sys; from ultimate_embedder.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def stored(output: Path) -> int:
+    """Vectors that are on disk and count."""
+    return sum(line["rows"] for path in output.glob("*/store/*") if path.is_dir() for line in read_ledger(path))
+
+
+class Run:
+    """One try at the whole, watched from outside."""
+
+    def __init__(self, command: list[str], output: Path) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._output = output
+        self._peak_bytes = 0
+
+    def watch(self, quarters: list[int], kill_at: int | None, rows: list[dict[str, Any]]) -> bool:
+        """Watch until the end, or kill when so many vectors are stored; notes memory as quarters are passed."""
+        started = time.monotonic()
+        while self._process.poll() is None:
+            time.sleep(0.5)
+            resident, done = self._resident_bytes(), stored(self._output)
+            self._peak_bytes = max(self._peak_bytes, resident)
+            while quarters and done >= quarters[0]:
+                rows.append({"stored": quarters.pop(0), "resident_mb": resident // 10**6})
+                print(f"{rows[-1]['stored']:>9} vectors: {rows[-1]['resident_mb']} MB resident", flush=True)
+            if kill_at is not None and done >= kill_at:
+                self._process.send_signal(signal.SIGKILL)
+                self._process.wait()
+                print(f"killed at {done} vectors after {time.monotonic() - started:.0f} s", flush=True)
+                return False
+        peak = f"{self._peak_bytes / 1e6:.0f} MB at most"
+        print(f"ended with {self._process.returncode} after {time.monotonic() - started:.0f} s, {peak}", flush=True)
+        return self._process.returncode == 0
+
+    def _resident_bytes(self) -> int:
+        try:
+            memory = psutil.Process(self._process.pid).memory_info()
+        except psutil.NoSuchProcess:
+            return 0
+        return int(memory.rss - memory.shared)
+
+
+def main() -> None:
+    """Generate, run, kill twice, run to the end, check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, default=1_000_000)
+    parser.add_argument("--output", type=Path, default=Path("build/million.json"))
+    options = parser.parse_args()
+    count = options.chunks
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="ultimate-embedder-million-") as temporary:
+        root = Path(temporary)
+        trivial_model(root / "model")
+        (root / "chunks" / "generated").mkdir(parents=True)
+        write_chunks(root / "chunks" / "generated", count)
+        command = [sys.executable, "-c", PROGRAM, "embed", str(root / "chunks"), "--output", str(root / "out")]
+        command += ["--models", str(root / "model"), "--export", "npy", "--quiet"]
+        quarters = [count // 4, count // 2, count * 3 // 4, count]
+        for kill_at in (count * 3 // 10, count * 6 // 10, None):
+            finished = Run(command, root / "out").watch(quarters, kill_at, rows)
+        assert finished
+        vectors = np.load(root / "out" / "generated" / "embeddings.npy", mmap_mode="r")
+        assert vectors.shape == (count, 384)
+        assert stored(root / "out") == count, "a vector was stored twice"
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Nothing lost, nothing done twice: interruptions, damage, and moving on."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_models import tiny_model
+from ultimate_embedder import RunSummary, embed
+from ultimate_embedder.errors import OutputError, UsageError
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.stop import StopSwitch, parse_deadline
+from ultimate_embedder.vectors import store
+
+SLOW = """
+import sys, time
+from ultimate_embedder.cli import main
+from ultimate_embedder.models import Encoder
+forward = Encoder.forward
+Encoder.forward = lambda self, batch: (time.sleep(0.5), forward(self, batch))[1]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Path:
+    return write(tmp_path / "chunks", [f"text number {number} " * (number % 9 + 1) for number in range(300)])
+
+
+def write(root: Path, texts: list[str]) -> Path:
+    (root / "c").mkdir(parents=True, exist_ok=True)
+    (root / "c" / "t_chunks.json").write_text(json.dumps(texts))
+    return root
+
+
+def run(chunks: Path, output: Path, **options: Any) -> RunSummary:
+    options = {"models": str(tiny_model("bert")), "devices": "cpu", "exports": "npy,parquet", **options}
+    return embed(chunks, output, quiet=True, **options)
+
+
+def command(chunks: Path, output: Path, *more: str) -> list[str]:
+    model = str(tiny_model("bert"))
+    words = ["embed", str(chunks), "--output", str(output), "--models", model, "--devices", "cpu", "--quiet"]
+    return [sys.executable, "-c", SLOW, *words, "--export", "npy,parquet", *more]
+
+
+def vectors(output: Path) -> np.ndarray:
+    return np.asarray(np.load(output / "c" / "embeddings.npy"))
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def only_shard(output: Path) -> Path:
+    (shard,) = output.glob("c/store/*/shard-*.npy")
+    return shard
+
+
+# stopping in time
+
+
+def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(chunks: Path, tmp_path: Path) -> None:
+    done = subprocess.run(command(chunks, tmp_path / "out", "--deadline", "6s", "--json"), stdout=subprocess.PIPE)
+    assert done.returncode == 3
+    (stopped,) = json.loads(done.stdout)["collections"]
+    assert stopped["status"] == "partial"
+    assert stopped["error"] == "stopped: the deadline is near. Run the same command again to go on."
+    assert stopped["passes"][0]["encoded_texts"] < 300
+    assert not (tmp_path / "out" / "c" / "embeddings.npy").exists()
+    (after,) = run(chunks, tmp_path / "out").collections
+    assert after.passes[0].stored_texts == stopped["passes"][0]["encoded_texts"]
+    assert after.chunks.newly_encoded == 300 - after.passes[0].stored_texts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_and_keeps_what_is_done(chunks: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(command(chunks, tmp_path / "out", "--json"), stdout=subprocess.PIPE)
+    while not list((tmp_path / "out").glob("c/store/*/pass.json")):
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 3
+    (stopped,) = json.loads(out)["collections"]
+    assert (stopped["status"], stopped["passes"][0]["encoded_texts"] > 0) == ("partial", True)
+    assert f"interrupted by {number.name}" in stopped["error"]
+
+
+def test_a_second_ctrl_c_leaves_at_once() -> None:
+    stop = StopSwitch()
+    with stop.on_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.reason == "interrupted by SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("word", "seconds"), [("11h30m", 41400), ("45m", 2700), ("90s", 90), ("1.5h", 5400)])
+def test_a_deadline_may_be_a_duration(word: str, seconds: float) -> None:
+    assert parse_deadline(word) == seconds
+
+
+def test_a_deadline_may_be_a_clock_time() -> None:
+    assert 0 <= parse_deadline("18:30") < 24 * 3600
+
+
+@pytest.mark.parametrize("word", ["soon", "", "25:00", "12", "1h30", "5d"])
+def test_a_deadline_that_makes_no_sense_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="write a duration"):
+        parse_deadline(word)
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = StopSwitch(deadline_s=0.05)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    time.sleep(0.06)
+    assert stop.reason == "the deadline is near"
+
+
+# damage
+
+
+def test_a_flipped_bit_is_found_and_only_its_shard_is_redone(
+    chunks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SHARD_ROWS", 64)
+    run(chunks, tmp_path / "out")
+    before = vectors(tmp_path / "out")
+    shards = sorted((tmp_path / "out").glob("c/store/*/shard-*.npy"))
+    rows = len(np.load(shards[1], mmap_mode="r"))
+    flip_a_byte(shards[1])
+    (after,) = run(chunks, tmp_path / "out").collections
+    assert after.chunks.newly_encoded == rows < 300
+    assert (
+        f"{shards[1]} is damaged (its checksum does not match); its {rows} vectors are computed again" in after.warnings
+    )
+    assert (vectors(tmp_path / "out") * before).sum(1).min() > 0.99999
+    assert run(chunks, tmp_path / "out").collections[0].warnings == []
+
+
+def test_a_full_disk_is_said_in_words_and_a_healthy_run_follows(chunks: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+
+    words = [sys.executable, "-m", "ultimate_embedder", *command(chunks, tmp_path / "out", "--json")[3:]]
+    done = subprocess.run(words, preexec_fn=small_files, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"cannot write to" in done.stdout + done.stderr
+    assert b"File too large" in done.stdout + done.stderr
+    assert run(chunks, tmp_path / "out").ok
+    assert vectors(tmp_path / "out").shape == (300, 64)
+
+
+def test_too_little_room_is_refused_before_any_work(
+    chunks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    (failed,) = run(chunks, tmp_path / "out").collections
+    assert failed.status == "failed"
+    assert "0.0 GB free" in (failed.error or "")
+    assert failed.chunks.newly_encoded == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_output_is_refused(chunks: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o500)
+    with pytest.raises(OutputError, match="cannot write to"):
+        run(chunks, tmp_path / "out")
+
+
+# doing nothing twice
+
+
+def test_a_finished_collection_is_only_verified(chunks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(chunks, tmp_path / "out")
+    written = (tmp_path / "out" / "c" / "embeddings.npy").stat().st_mtime_ns
+    monkeypatch.setattr(Encoder, "forward", None)
+    (again,) = run(chunks, tmp_path / "out").collections
+    assert (again.status, again.chunks.embedded, again.chunks.newly_encoded) == ("completed", 300, 0)
+    assert (tmp_path / "out" / "c" / "embeddings.npy").stat().st_mtime_ns == written
+    assert len(again.exports) == 2
+
+
+def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
+    chunks = write(tmp_path / "chunks", ["same", "other", "same", "same"])
+    (done,) = run(chunks, tmp_path / "out").collections
+    assert (done.chunks.embedded, done.chunks.newly_encoded) == (4, 2)
+    made = vectors(tmp_path / "out")
+    assert np.array_equal(made[0], made[2])
+
+
+def test_fresh_computes_everything_anew(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out")
+    assert run(chunks, tmp_path / "out", fresh=True).collections[0].chunks.newly_encoded == 300
+
+
+def test_another_limit_is_another_pass_and_the_difference_is_named(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out")
+    (again,) = run(chunks, tmp_path / "out", max_tokens=32).collections
+    assert again.chunks.newly_encoded == 300
+    assert again.warnings == ["a new pass is started: max_tokens was None and is 32"]
+    assert len(list((tmp_path / "out").glob("c/store/*/pass.json"))) == 2
+
+
+# moving
+
+
+def test_a_copied_output_goes_on_where_it_was(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    assert run(chunks, tmp_path / "there").collections[0].chunks.newly_encoded == 0
+
+
+def test_an_earlier_output_can_be_gone_on_from_without_being_touched(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "earlier")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "earlier").rglob("*")}
+    write(chunks, [*json.loads((chunks / "c" / "t_chunks.json").read_text()), "one more"])
+    (done,) = run(chunks, tmp_path / "out", resume_from=tmp_path / "earlier").collections
+    assert (done.chunks.embedded, done.chunks.newly_encoded) == (301, 1)
+    assert "300 vectors of the same pass were taken over from" in done.warnings[0]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "earlier").rglob("*")} == before
+    shutil.rmtree(tmp_path / "earlier")
+    assert run(chunks, tmp_path / "out").collections[0].chunks.newly_encoded == 0
+
+
+def test_a_resume_from_that_is_not_there_is_refused(chunks: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--resume-from .* is not a folder"):
+        run(chunks, tmp_path / "out", resume_from=tmp_path / "nowhere")
+
+
+# one writer
+
+
+def test_a_second_writer_is_refused_naming_the_first(chunks: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(command(chunks, tmp_path / "out"), stdout=subprocess.DEVNULL)
+    try:
+        while not (tmp_path / "out" / "events.jsonl").exists():
+            time.sleep(0.05)
+        with pytest.raises(OutputError, match=f"is in use by process {process.pid} since"):
+            run(chunks, tmp_path / "out")
+    finally:
+        process.kill()
+        process.wait()
+    assert run(chunks, tmp_path / "out").ok
