@@ -216,6 +216,52 @@ def test_another_limit_is_another_pass_and_the_difference_is_named(chunks: Path,
     assert len(list((tmp_path / "out").glob("c/store/*/pass.json"))) == 2
 
 
+def test_a_stopped_run_counts_only_what_has_a_vector(chunks: Path, tmp_path: Path) -> None:
+    done = subprocess.run(command(chunks, tmp_path / "out", "--deadline", "6s", "--json"), stdout=subprocess.PIPE)
+    (stopped,) = json.loads(done.stdout)["collections"]
+    assert stopped["chunks"]["embedded"] == stopped["passes"][0]["encoded_texts"]
+
+
+def test_a_damaged_export_is_written_anew(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out")
+    before = (tmp_path / "out" / "c" / "embeddings.npy").read_bytes()
+    flip_a_byte(tmp_path / "out" / "c" / "embeddings.npy")
+    assert run(chunks, tmp_path / "out").collections[0].chunks.newly_encoded == 0
+    assert (tmp_path / "out" / "c" / "embeddings.npy").read_bytes() == before
+
+
+def test_an_export_of_earlier_chunks_does_not_stay_behind(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out", exports="npy,parquet")
+    write(chunks, ["only", "two"])
+    (done,) = run(chunks, tmp_path / "out", exports="npy").collections
+    assert not (tmp_path / "out" / "c" / "chunks.parquet").exists()
+    assert done.warnings == [f"{tmp_path / 'out' / 'c' / 'chunks.parquet'} was of earlier chunks and has been deleted"]
+
+
+def test_an_output_among_the_chunks_is_refused_or_told(chunks: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds chunk files"):
+        run(chunks, chunks / "c")
+    run(chunks, chunks / "out")
+    (warning,) = run(chunks, tmp_path / "elsewhere").warnings
+    assert warning == f"{chunks / 'out'}: not read, as it is an output of this program"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"collections": ","}, "--collections is empty"),
+        ({"exports": ""}, "--export is empty"),
+        ({"fresh": True, "resume_from": "."}, "contradict each other"),
+        ({"summary": "."}, "--summary . is a folder"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    chunks: Path, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        run(chunks, tmp_path / "out", **options)
+
+
 # moving
 
 

@@ -91,6 +91,8 @@ def _upload(options: argparse.Namespace) -> int:
             raise UsageError(f"--api-key-env {options.api_key_env}: that variable is not set.")
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is not a folder. Give the --output of an earlier embed.")
+    if not options.url.strip():
+        raise UsageError("--url is empty. Write http://localhost:6333, for example.")
     from ultimate_embedder.export import upload
     from ultimate_embedder.report import make_progress
 
@@ -114,16 +116,18 @@ def _status(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from ultimate_embedder.upkeep import verify_output
 
-    problems = list(
-        verify_output(options.folder, options.sample, hub_access(cache_dir=options.cache_dir, offline=True))
-    )
-    for problem in problems:
-        print(problem)
-    if problems:
+    if options.sample < 0:
+        raise UsageError(f"--sample {options.sample}: must be at least 0.")
+    access = hub_access(cache_dir=options.cache_dir, offline=True, trusted=options.trust_remote_code)
+    found = verify_output(options.folder, options.sample, access)
+    for words in (*found.damaged, *found.unchecked):
+        print(words)
+    print(f"looked at {found.shards} shards, {found.exports} exports and {found.vectors} vectors, computed again")
+    if found.damaged:
         print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
-        return EXIT_FAILED
-    print("whole and undamaged")
-    return EXIT_OK
+    elif not found.unchecked:
+        print("whole and undamaged")
+    return EXIT_FAILED if found.damaged or found.unchecked else EXIT_OK
 
 
 def _models_list(options: argparse.Namespace) -> int:
@@ -255,7 +259,7 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
     embed.set_defaults(command=_embed)
     embed.add_argument("chunks", metavar="CHUNKS", help="folder of chunk files; each sub-folder is a collection")
     embed.add_argument("--output", required=True, metavar="DIR", help="where vectors, exports and summary go")
-    embed.add_argument("--collections", default="", metavar="NAME,...", help="only these (default: all)")
+    embed.add_argument("--collections", metavar="NAME,...", help="only these (default: all)")
     embed.add_argument(
         "--models",
         default=DEFAULT_MODEL,
@@ -278,7 +282,7 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--export",
         default=",".join(EXPORT_KINDS),
         metavar="KIND,...",
-        help="which files to write (default: %(default)s)",
+        help="which files to write, or none (default: %(default)s)",
     )
     embed.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
     embed.add_argument("--offline", action="store_true", help="never use the network")
@@ -320,6 +324,7 @@ def _add_upkeep(commands: argparse._SubParsersAction[_Parser]) -> None:
     verify.set_defaults(command=_verify)
     verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
     verify.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
+    verify.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     for each in (status, verify):
         each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.lock import LOCK_NAME
 from ultimate_embedder.retry import RetryPolicy
 from ultimate_embedder.stop import parse_deadline
 
@@ -82,9 +83,10 @@ class HubAccess:
 
 def retry_policy() -> RetryPolicy:
     """How downloads and uploads are retried; two variables shorten the waits."""
-    first = float(os.environ.get("ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S") or RetryPolicy.first_wait_s)
-    total = float(os.environ.get("ULTIMATE_EMBEDDER_RETRY_TOTAL_S") or RetryPolicy.total_s)
-    return RetryPolicy(first_wait_s=first, total_s=total)
+    return RetryPolicy(
+        first_wait_s=_seconds("ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S", RetryPolicy.first_wait_s),
+        total_s=_seconds("ULTIMATE_EMBEDDER_RETRY_TOTAL_S", RetryPolicy.total_s),
+    )
 
 
 def hub_access(
@@ -149,7 +151,7 @@ def make_config(
     chunks: str | Path,
     output: str | Path,
     *,
-    collections: str | Iterable[str] = (),
+    collections: str | Iterable[str] | None = None,
     models: str | Sequence[str] = (DEFAULT_MODEL,),
     mode: str = "auto",
     devices: str | None = None,
@@ -179,13 +181,19 @@ def make_config(
         raise UsageError(f"--output {output} is a file. Give a folder, or a name that is still free.")
     if output.resolve() == chunks.resolve():
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
+    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
+        raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
+    if summary is not None and Path(summary).is_dir():
+        raise UsageError(f"--summary {summary} is a folder. Give the name of a file.")
+    if fresh and resume_from is not None:
+        raise UsageError("--fresh and --resume-from contradict each other. Drop one.")
     chosen = tuple(parse_model_choice(word) for word in _words(models))
     if not chosen:
         raise UsageError("--models is empty. 'ultimate-embedder models list' shows the names.")
     return RunConfig(
         chunks=chunks,
         output=output,
-        collections=tuple(_words(collections)),
+        collections=_some(collections, "--collections") if collections is not None else (),
         models=chosen,
         mode=one_of(mode, MODES, "--mode"),
         devices=devices or os.environ.get(DEVICES_VARIABLE) or "auto",
@@ -197,7 +205,7 @@ def make_config(
         gradient_checkpointing=gradient_checkpointing,
         allow_missing_companions=allow_missing_companions,
         hub=hub_access(cache_dir=cache_dir, offline=offline, refresh=refresh_cache, trusted=trust_remote_code),
-        exports=tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in _words(exports))),
+        exports=_exports(exports),
         summary=Path(summary) if summary is not None else None,
         dry_run=dry_run,
         deadline_s=parse_deadline(deadline) if deadline is not None else None,
@@ -246,6 +254,28 @@ def parse_size(word: str, option: str) -> int:
     if match is None or match[2] not in SIZES:
         raise UsageError(f"{option}: {word!r} is not a size. Write 15GiB, 12GB or 512MiB, for example.")
     return int(float(match[1]) * SIZES[match[2]])
+
+
+def _some(value: str | Iterable[str], option: str) -> tuple[str, ...]:
+    words = tuple(_words(value))
+    if isinstance(value, str) and not words:
+        raise UsageError(f"{option} is empty. Give at least one name, or drop the option.")
+    return words
+
+
+def _exports(value: str | Iterable[str]) -> tuple[ExportKind, ...]:
+    if value == "none":
+        return ()
+    kinds = _some(value, "--export")
+    return tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, "--export") for kind in kinds))
+
+
+def _seconds(variable: str, default: float) -> float:
+    given = os.environ.get(variable)
+    try:
+        return float(given) if given else default
+    except ValueError:
+        raise UsageError(f"{variable}={given}: not a number of seconds.") from None
 
 
 def _plain(value: Any) -> Any:

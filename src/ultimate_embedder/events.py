@@ -171,11 +171,12 @@ class BatchEncoded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PassFinished(Event):
-    """Every text of the collection has its vector from this model on disk."""
+    """The pass is over: `stored_chunks` have their vector from this model on disk; all, unless it was stopped."""
 
     model: str
     model_pass: int
     dim: int
+    stored_chunks: int
     truncated: int
     seconds: float
 

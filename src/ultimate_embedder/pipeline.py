@@ -26,7 +26,15 @@ from ultimate_embedder.events import (
 from ultimate_embedder.export import Points, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
-from ultimate_embedder.passes import EncoderPool, PassPlan, open_store, plan_passes, resolve_models, run_pass
+from ultimate_embedder.passes import (
+    EncoderPool,
+    PassPlan,
+    open_store,
+    plan_passes,
+    require_built,
+    resolve_models,
+    run_pass,
+)
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import Collection, Rejected, Status
 
@@ -57,6 +65,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None) -> None:
             emit(Warned(message=message))
         for name in found.missing:
             emit(CollectionFinished(collection=name, status="skipped_missing"))
+        require_built(config)
         devices = open_devices(config.devices, MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin))
         passes = plan_passes(config, resolve_models(config, emit), devices)
         this = _Run(config, passes, EncoderPool(config, emit), stop or StopSwitch(config.deadline_s), emit)

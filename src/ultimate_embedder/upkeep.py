@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import numpy as np
 
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
-from ultimate_embedder.export import PointsFile
-from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes
+from ultimate_embedder.export import WRITERS, PointsFile, export_problem, read_export_journal
+from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models import load_encoder, resolve_model
 from ultimate_embedder.vectors import read_ledger, shard_problem
 
@@ -62,49 +61,69 @@ def output_status(output: Path) -> list[PassStatus]:
     return found
 
 
-def verify_output(output: Path, sample: int, access: HubAccess) -> Iterator[str]:
-    """Recompute every checksum, and some vectors; yields what is wrong."""
-    summary = _summary(output)
+@dataclass
+class Verification:
+    """What was looked at, what is damaged, and what could not be checked."""
+
+    shards: int = 0
+    exports: int = 0
+    vectors: int = 0
+    damaged: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def verify_output(output: Path, sample: int, access: HubAccess) -> Verification:
+    """Recompute the checksum of every shard and export, and some vectors of each collection of the last run."""
+    summary, found = _summary(output), Verification()
     for described in sorted(output.glob("*/store/*/pass.json")):
         for line in read_ledger(described.parent):
+            found.shards += 1
             if problem := shard_problem(described.parent / line["shard"], line):
-                yield f"{described.parent / line['shard']} {problem}"
+                found.damaged.append(f"{described.parent / line['shard']} {problem}")
+    for folder in sorted(path.parent for path in output.glob("*/store")):
+        for kind, noted in read_export_journal(folder).items():
+            found.exports += 1
+            path = folder / WRITERS[kind][0]
+            if problem := export_problem(path, noted):
+                found.damaged.append(f"{path} {problem}")
     for collection in summary.get("collections", []):
-        folder = output / collection["collection"]
-        for export in collection["exports"]:
-            yield from _export_problems(folder / Path(export["path"]).name, export["sha256"])
-        if collection["status"] == "completed" and (folder / "chunks.parquet").exists():
-            yield from _vector_problems(folder / "chunks.parquet", collection, summary, sample, access)
+        path = output / collection["collection"] / "chunks.parquet"
+        if collection["status"] == "completed" and path.exists() and not found.damaged:
+            _verify_vectors(path, collection, summary, sample, access, found)
+    if not found.shards:
+        found.unchecked.append(f"{output} holds no vectors")
+    return found
 
 
-def _export_problems(path: Path, expected: str) -> Iterator[str]:
-    if not path.exists():
-        yield f"{path} is missing"
-    elif (folder_sha256(path) if path.is_dir() else file_sha256(path)) != expected:
-        yield f"{path} is not what was exported (its checksum does not match)"
-
-
-def _vector_problems(
-    path: Path, collection: dict[str, Any], summary: dict[str, Any], sample: int, access: HubAccess
-) -> Iterator[str]:
+def _verify_vectors(
+    path: Path,
+    collection: dict[str, Any],
+    summary: dict[str, Any],
+    sample: int,
+    access: HubAccess,
+    found: Verification,
+) -> None:
     """Encode some chunks again and compare."""
     current, options = collection["passes"][0], summary["options"]
     try:
         model = resolve_model(options["models"][0]["name"], access)
     except UltimateEmbedderError as error:
-        yield f"vectors of {collection['collection']} cannot be computed again: {error}"
+        found.unchecked.append(f"vectors of {collection['collection']} cannot be computed again: {error}")
         return
     if model.digest != collection["models"][0]["digest"]:
-        yield f"{model.name} here is not the {model.name} that made the vectors (its files differ)"
+        found.unchecked.append(f"{model.name} here is not the one that made the vectors (its files differ)")
         return
     texts, stored = _sample(PointsFile.open(path), sample)
-    encoder = load_encoder(model, "float32", "cpu", options["max_tokens"], options["dim"])
+    trusted = access.trusted
+    encoder = load_encoder(model, "float32", "cpu", options["max_tokens"], options["dim"], trusted)
     tokenized = encoder.tokenize(texts)
     for row, vector in enumerate(stored):
+        found.vectors += 1
         again = encoder.forward(encoder.batch(tokenized, np.array([row]))).numpy()[0]
         cosine = float(again @ vector / (np.linalg.norm(again) * np.linalg.norm(vector)))
         if not cosine >= AGREEMENT[current["dtype"]]:
-            yield f"{path}: the vector of {texts[row][:40]!r} does not agree with its text (cosine {cosine:.4f})"
+            words = f"the vector of {texts[row][:40]!r} does not agree with its text (cosine {cosine:.4f})"
+            found.damaged.append(f"{path}: {words}")
 
 
 def _sample(points: PointsFile, count: int) -> tuple[list[str], list[np.ndarray]]:

@@ -330,7 +330,7 @@ def test_the_table_shows_counts_and_what_was_rejected(
     assert lines[1].split()[:7] == ["docs", "completed", str(FOUND), "43", str(DISTINCT), str(REJECTED), "64"]
     assert "docs rejected a_chunks.json record 43: the text is only whitespace" in lines
     assert "docs: 1 repeated ids were told apart by file" in lines
-    assert "docs: Qdrant collection docs__tiny-bert" in lines
+    assert "docs: 'upload' would put it into docs__tiny-bert" in lines
     assert lines[-1] == f"summary: {tmp_path / 'out' / 'summary.json'}"
 
 

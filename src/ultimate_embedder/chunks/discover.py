@@ -36,6 +36,7 @@ def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None
         while any(folder.name == name for folder in folders):
             name += "-root"
         collections.append(Collection(name, root, direct))
+    warnings += [f"{entry}: not read, as it is an output of this program" for entry in entries if _is_output(entry)]
     for folder in folders:
         files = tuple(sorted(_walk(folder, skip, warnings)))
         if files:
@@ -96,8 +97,12 @@ def _may_enter(entry: Path, skip: Path | None) -> bool:
         return False
     if skip is not None and entry.resolve() == skip.resolve():
         return False
+    return not _is_output(entry)
+
+
+def _is_output(folder: Path) -> bool:
     # os.path: unlike Path.exists it also answers for a folder that may not be entered
-    return not os.path.exists(entry / LOCK_NAME)  # noqa: PTH110 - with a lock file it is an output of ours
+    return os.path.exists(folder / LOCK_NAME)  # noqa: PTH110
 
 
 def _stem(file: Path) -> str:

@@ -3,6 +3,17 @@
 from ultimate_embedder.export.parquet import PointsFile
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.upload import UploadReport, upload
-from ultimate_embedder.export.write import write_exports
+from ultimate_embedder.export.write import WRITERS, export_problem, read_export_journal, write_exports
 
-__all__ = ["Points", "PointsFile", "UploadReport", "point_id", "target_collection_name", "upload", "write_exports"]
+__all__ = [
+    "WRITERS",
+    "Points",
+    "PointsFile",
+    "UploadReport",
+    "export_problem",
+    "point_id",
+    "read_export_journal",
+    "target_collection_name",
+    "upload",
+    "write_exports",
+]

@@ -38,6 +38,14 @@ class PointsFile:
     @classmethod
     def open(cls, path: Path) -> PointsFile:
         """Read the description, not the points."""
+        try:
+            return cls._describe(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UploadError(f"{path} cannot be read ({reason}). Run embed again: it will be written anew.") from error
+
+    @classmethod
+    def _describe(cls, path: Path) -> PointsFile:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             described = schema.metadata or {}

@@ -115,6 +115,7 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
             f"{target} holds {counted} of the {file.points} points of {file.collection} after the upload. "
             "Somebody else may be changing it. Run the same command again: it will send all points anew."
         )
+    journal.forget()  # all is there; if it is sent again, something may have changed on the server
     seconds = time.perf_counter() - started
     emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
     return UploadReport(file.collection, target, file.points, counted, resumed_at)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import ExportKind
-from ultimate_embedder.events import Emit, ExportStarted, ExportWritten
+from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
 from ultimate_embedder.export import jsonl, npy, parquet, qdrant
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
@@ -29,17 +30,17 @@ JOURNAL = "store/exports.json"  # what the exports were made of, so that equal o
 
 def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit) -> None:
     """Write each kind of export into `folder`, unless it is there and would be the same."""
-    journal = _read_journal(folder)
+    remove_stale_exports(points, folder, kinds, emit)
+    journal = read_export_journal(folder)
     for kind in kinds:
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
         name, write = WRITERS[kind]
         path = folder / name
         noted = journal.get(kind)
-        if noted is None or noted["identity"] != points.identity or not _is_there(path, noted["size_bytes"]):
+        if noted is None or noted["identity"] != points.identity or export_problem(path, noted):
             write(points, path)
-            checksum = folder_sha256(path) if path.is_dir() else file_sha256(path)
-            noted = {"identity": points.identity, "size_bytes": size_bytes(path), "sha256": checksum}
+            noted = {"identity": points.identity, "size_bytes": size_bytes(path), "sha256": _checksum(path)}
             journal[kind] = noted
             write_json(folder / JOURNAL, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
@@ -47,13 +48,35 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emi
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
 
 
-def _read_journal(folder: Path) -> dict[str, Any]:
+def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit) -> None:
+    """Delete exports that were not asked for now and are of other points: somebody might take them for these."""
+    journal = read_export_journal(folder)
+    stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
+    for kind in stale:
+        path = folder / WRITERS[kind][0]
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        del journal[kind]
+        emit(Warned(collection=points.collection, message=f"{path} was of earlier chunks and has been deleted"))
+    if stale:
+        write_json(folder / JOURNAL, journal)
+
+
+def export_problem(path: Path, noted: dict[str, Any]) -> str | None:
+    """What is wrong with an export that the journal lists, if anything."""
+    if not path.exists():
+        return "is missing"
+    same = size_bytes(path) == noted["size_bytes"] and _checksum(path) == noted["sha256"]
+    return None if same else "is not what was exported (its checksum does not match)"
+
+
+def _checksum(path: Path) -> str:
+    return folder_sha256(path) if path.is_dir() else file_sha256(path)
+
+
+def read_export_journal(folder: Path) -> dict[ExportKind, dict[str, Any]]:
+    """What the exports of a collection were made of, by kind."""
     try:
-        journal: dict[str, Any] = json.loads((folder / JOURNAL).read_text("utf-8"))
+        journal: dict[ExportKind, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return journal
-
-
-def _is_there(path: Path, expected_bytes: int) -> bool:
-    return path.exists() and size_bytes(path) == expected_bytes

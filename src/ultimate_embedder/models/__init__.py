@@ -1,6 +1,6 @@
 """Which models there are, where they lie, and how they encode."""
 
-from ultimate_embedder.models.encoder import Encoder, TokenBatch, TokenizedTexts, load_encoder
+from ultimate_embedder.models.encoder import Encoder, TokenBatch, TokenizedTexts, check_dim, load_encoder
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -20,6 +20,7 @@ __all__ = [
     "TokenBatch",
     "TokenizedTexts",
     "cached_snapshot",
+    "check_dim",
     "chunked_feed_forward",
     "find_spec",
     "load_encoder",

@@ -249,13 +249,14 @@ def load_encoder(
     )
 
 
-def check_dim(model: ResolvedModel, dim: int | None, native: int) -> None:
-    """Refuse a shorter vector from a model that was not trained to be cut."""
-    if dim is None or dim == native:
+def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
+    """Refuse a shorter vector from a model that was not trained to be cut, as far as the registry knows it."""
+    spec: ModelSpec | None = model.spec
+    native = loaded_dim or (spec.dim if spec else 0)
+    if dim is None or dim == native or not native:
         return
     if dim > native:
         raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
-    spec: ModelSpec | None = model.spec
     if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
         valid = ", ".join(map(str, spec.matryoshka_dims))
         why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.models import check_dim
 from ultimate_embedder.types import PassIdentity, ResolvedModel
 
 
@@ -21,15 +22,21 @@ class PassPlan:
     identity: PassIdentity
 
 
+def require_built(config: RunConfig) -> None:
+    """Refuse what cannot be done yet, before anything is looked for or fetched."""
+    if config.mode not in ("auto", "single"):
+        raise UsageError(f"--mode {config.mode}: not built yet. Use --mode single with one model.")
+
+
 def plan_passes(
     config: RunConfig, models: list[tuple[ModelChoice, ResolvedModel]], devices: list[Device]
 ) -> list[PassPlan]:
     """The passes that the mode asks for, in order."""
-    if config.mode not in ("auto", "single"):
-        raise UsageError(f"--mode {config.mode}: not built yet. Use --mode single with one model.")
     if len(models) > 1:
         names = ", ".join(choice.name for choice, _ in models)
         raise UsageError(f"--models {names}: several models at once are not built yet. Give one.")
+    for _, model in models:
+        check_dim(model, config.dim)
     return [
         PassPlan(
             number=number,

@@ -6,7 +6,7 @@ import itertools
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.config import ExportKind
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import BatchEncoded, Emit, Mitigated, PassFinished, PassStarted, WindowTokenized
 from ultimate_embedder.models import Encoder
@@ -28,7 +29,8 @@ from ultimate_embedder.passes.worker import EncodedBatch, Worker
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import VectorStore, fingerprint
 
-EXPORTED_COPIES = 6  # npy, Parquet and Qdrant take a vector each, JSON Lines three times as much
+# of an export, in sizes of the vectors as float32
+EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
@@ -59,7 +61,7 @@ def run_pass(
         )
     )
     if encoder is not None:
-        require_room(store.folder, int(wanted.sum()), len(table), encoder.dim)
+        require_room(store.folder, int(wanted.sum()), len(table), encoder.dim, encoders.exports)
         _Run(plan, collection, store, stop, emit).encode(encoder, lambda: encoders.exact(plan), table, wanted)
     emit(
         PassFinished(
@@ -67,6 +69,7 @@ def run_pass(
             model=plan.model.name,
             model_pass=plan.number,
             dim=store.dim or 0,
+            stored_chunks=int(store.holds(table.keys).sum()),
             truncated=store.count_truncated(table.keys),
             seconds=time.perf_counter() - started,
         )
@@ -175,10 +178,10 @@ def _run_all(jobs: list[Callable[[], None]], stop: Callable[[], None]) -> None:
         future.result()
 
 
-def require_room(folder: Path, new_texts: int, chunks: int, dim: int) -> None:
+def require_room(folder: Path, new_texts: int, chunks: int, dim: int, exports: Sequence[ExportKind]) -> None:
     """Refuse to start what the disk cannot hold: vectors now, and each export of them later."""
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    needed = (new_texts + EXPORTED_COPIES * chunks) * dim * 4
+    needed = (new_texts + chunks * sum(EXPORT_SIZES[kind] for kind in exports)) * dim * 4
     free = shutil.disk_usage(place).free
     if needed > free:
         raise OutputError(

@@ -83,7 +83,7 @@ class Progress:
             case events.Warned():
                 bar.say(f"warning: {f'{name}: ' if name else ''}{event.message}")
             case events.CollectionFinished() if event.error:
-                bar.say(f"{name}: failed: {event.error}")
+                bar.say(f"{name}: {event.status}: {event.error}")
             case _:
                 pass
 

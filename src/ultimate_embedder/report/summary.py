@@ -107,8 +107,6 @@ class SummaryBuilder:
     def _chunk_rejected(self, event: events.ChunkRejected) -> None:
         collection = self._of(event)
         collection.chunks.rejected += 1
-        if collection.passes:  # it was loaded, and then the model gave it no vector
-            collection.chunks.embedded -= 1
         if len(collection.rejected) < MOST_LISTED:
             collection.rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
 
@@ -179,7 +177,7 @@ class SummaryBuilder:
             current.texts_per_second = current.encoded_texts / current.seconds
             current.tokens_per_second = current.tokens / current.seconds
         collection.chunks.truncated = event.truncated
-        collection.chunks.embedded = collection.chunks.found - collection.chunks.rejected
+        collection.chunks.embedded = event.stored_chunks
         collection.seconds_by_stage["encode"] += current.seconds
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0

@@ -51,7 +51,7 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
     for collection in summary.collections:
         name = collection.collection
         if collection.error:
-            lines.append(f"{name} failed: {collection.error}")
+            lines.append(f"{name} {collection.status}: {collection.error}")
         for record in collection.rejected[:MOST_SHOWN]:
             place = record.file if record.position is None else f"{record.file} record {record.position}"
             lines.append(f"{name} rejected {place}: {record.reason}")
@@ -62,8 +62,8 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         if collection.chunks.repeated_ids:
             lines.append(f"{name}: {collection.chunks.repeated_ids} repeated ids were told apart by file")
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
-        if collection.exports:
-            lines.append(f"{name}: Qdrant collection {collection.target_qdrant_collection}")
+        if any(export.kind == "parquet" for export in collection.exports):
+            lines.append(f"{name}: 'upload' would put it into {collection.target_qdrant_collection}")
     if not summary.collections and summary.error is None:
         lines.append(
             f"no chunk files below {summary.chunks}: they are named *_chunks.json, *.jsonl, *.ndjson or *.parquet"
