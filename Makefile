@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	@rm -rf $(DEMO)
-	$(BIN)/python examples/chunk_markdown.py README.md CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
+	$(BIN)/python examples/chunk_markdown.py CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
 	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
 	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
 
