@@ -15,7 +15,7 @@ LEVELS = [
     {"passes", "export"},
     {"pipeline", "upkeep"},
     {"report"},
-    {"api"},
+    {"api", "arguments"},
     {"cli"},
     {"__init__", "__main__"},
 ]

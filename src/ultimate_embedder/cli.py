@@ -5,31 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
 
-from ultimate_embedder._version import __version__
-from ultimate_embedder.config import (
-    DEFAULT_MODEL,
-    EXPORT_KINDS,
-    MODES,
-    PRECISIONS,
-    hub_access,
-    make_config,
-    suggest,
-)
-from ultimate_embedder.devices import DEVICE_WORDS
+from ultimate_embedder.arguments import USAGE_EXIT_CODE, build_parser
+from ultimate_embedder.config import hub_access, make_config
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, USAGE_EXIT_CODE, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     try:
-        options = _parser().parse_args(arguments)
-        return int(options.command(options))
+        options = build_parser().parse_args(arguments)
+        return COMMANDS[options.command](options)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -212,142 +201,14 @@ def _models_show(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse that says what a misspelled option may have meant."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown words where they stand: the parser of the command knows its options, the top one does not."""
-        self._given = list(args if args is not None else sys.argv[1:])
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown and not self._subparsers:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Name the mistake, and for each unknown option the one it resembles."""
-        known = [option for action in self._actions for option in action.option_strings]
-        given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
-        hints = "".join(suggest(word, known) for word in given if word not in known)
-        self.exit(EXIT_USAGE, f"error: {message}.{hints}\n'{self.prog} --help' lists the options.\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="ultimate-embedder",
-        description="Turn collections of pre-chunked documents into vectors and put them into Qdrant.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"ultimate-embedder {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_embed(commands)
-    _add_upload(commands)
-    _add_upkeep(commands)
-    _add_models(commands)
-    return parser
-
-
-def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
-    embed = commands.add_parser(
-        "embed",
-        help="make vectors and exports from chunk files",
-        description="Embed every collection below CHUNKS. Run the same command again to go on after an "
-        "interruption, or after adding chunks: vectors that are stored are not computed again.",
-        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage, 3 stopped before "
-        "the end by a deadline or a signal.",
-        allow_abbrev=False,
-    )
-    embed.set_defaults(command=_embed)
-    embed.add_argument("chunks", metavar="CHUNKS", help="folder of chunk files; each sub-folder is a collection")
-    embed.add_argument("--output", required=True, metavar="DIR", help="where vectors, exports and summary go")
-    embed.add_argument("--collections", metavar="NAME,...", help="only these (default: all)")
-    embed.add_argument(
-        "--models",
-        default=DEFAULT_MODEL,
-        metavar="KEY_OR_PATH[=WEIGHT],...",
-        help="a name from 'models list' or the folder of a model (default: %(default)s)",
-    )
-    embed.add_argument("--mode", default="auto", metavar="MODE", help=f"{' | '.join(MODES)} (default: auto)")
-    embed.add_argument("--devices", metavar="DEVICES", help=f"{' | '.join(DEVICE_WORDS)} (default: auto)")
-    embed.add_argument(
-        "--gpu0-ceiling", default="12GB", metavar="SIZE", help="most that the first GPU may hold (default: %(default)s)"
-    )
-    embed.add_argument("--safety-margin", default="8%", metavar="SHARE", help="of each GPU, left free (default: 8%%)")
-    embed.add_argument(
-        "--gradient-checkpointing", action="store_true", help="accepted; without training it saves nothing"
-    )
-    embed.add_argument("--max-tokens", type=int, metavar="N", help="cut texts here (default: the model's limit)")
-    embed.add_argument("--dim", type=int, metavar="N", help="shorter vectors, from models trained for it")
-    embed.add_argument("--precision", default="auto", metavar="P", help=f"{' | '.join(PRECISIONS)}")
-    embed.add_argument(
-        "--export",
-        default=",".join(EXPORT_KINDS),
-        metavar="KIND,...",
-        help="which files to write, or none (default: %(default)s)",
-    )
-    embed.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
-    embed.add_argument("--offline", action="store_true", help="never use the network")
-    embed.add_argument("--refresh-cache", action="store_true", help="ask the hub whether models have changed")
-    embed.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
-    embed.add_argument("--allow-missing-companions", action="store_true", help="go on without models that are missing")
-    embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
-    embed.add_argument("--deadline", metavar="WHEN", help="stop in time and keep what is done: 11h30m, or 18:30")
-    embed.add_argument("--fresh", action="store_true", help="compute everything anew")
-    embed.add_argument("--resume-from", metavar="DIR", help="an earlier output, read-only, to go on from")
-    embed.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
-    embed.add_argument("--quiet", action="store_true", help="no progress")
-    embed.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
-
-
-def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
-    upload = commands.add_parser(
-        "upload",
-        help="send finished collections to a Qdrant server",
-        description="Upload what embed wrote. Can be interrupted and repeated: points are never doubled.",
-        allow_abbrev=False,
-    )
-    upload.set_defaults(command=_upload)
-    upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
-    upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")
-    upload.add_argument("--collection", metavar="NAME", help="name in Qdrant (default: from collection and model)")
-    upload.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the API key")
-    upload.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def _add_upkeep(commands: argparse._SubParsersAction[_Parser]) -> None:
-    status = commands.add_parser("status", help="what is in an output, and what is left to do", allow_abbrev=False)
-    status.set_defaults(command=_status)
-    verify = commands.add_parser(
-        "verify",
-        help="check an output: every checksum, and some vectors computed again",
-        allow_abbrev=False,
-    )
-    verify.set_defaults(command=_verify)
-    verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
-    verify.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
-    verify.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
-    for each in (status, verify):
-        each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
-
-
-def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
-    models = commands.add_parser("models", help="which models there are", allow_abbrev=False)
-    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
-    listing = actions.add_parser("list", help="the known models, and which are here", allow_abbrev=False)
-    listing.set_defaults(command=_models_list)
-    pull = actions.add_parser("pull", help="fetch models into the cache", allow_abbrev=False)
-    pull.set_defaults(command=_models_pull)
-    pull.add_argument("keys", metavar="KEY", nargs="+")
-    pull.add_argument("--refresh-cache", action="store_true", help="ask the hub for a newer commit")
-    pull.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
-    pull.add_argument("--quiet", action="store_true", help="no progress")
-    verify = actions.add_parser("verify", help="read every byte of cached models", allow_abbrev=False)
-    verify.set_defaults(command=_models_verify)
-    verify.add_argument("keys", metavar="KEY", nargs="*", help="default: all that are cached")
-    manifest = actions.add_parser("manifest", help="what an output needs, as JSON", allow_abbrev=False)
-    manifest.set_defaults(command=_models_manifest)
-    manifest.add_argument("output", metavar="OUT", type=Path)
-    for each in (listing, pull, verify, manifest):
-        each.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
-    show = actions.add_parser("show", help="everything about one model", allow_abbrev=False)
-    show.set_defaults(command=_models_show)
-    show.add_argument("key", metavar="KEY")
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "embed": _embed,
+    "models_list": _models_list,
+    "models_manifest": _models_manifest,
+    "models_pull": _models_pull,
+    "models_show": _models_show,
+    "models_verify": _models_verify,
+    "status": _status,
+    "upload": _upload,
+    "verify": _verify,
+}
