@@ -71,7 +71,8 @@ def run_case(seed: int, most_kills: int = 12) -> int:
         encoded += summary["collections"][0]["chunks"]["newly_encoded"]
         _check(root / "out" / "c", chunks, str(model))
     texts = TEXTS - TEXTS // 10  # a tenth of the texts occurs twice
-    assert encoded >= texts
+    # a batch that was stored may have been killed before its event was written: one a worker and kill
+    assert encoded >= texts - kills * 2 * 64, f"{encoded} texts encoded, {kills} kills"
     # a kill loses at most an unsealed shard and the batches in flight on two devices
     assert encoded <= texts + kills * (32 + 3 * 64), f"{encoded} texts encoded, {kills} kills"
     return kills
