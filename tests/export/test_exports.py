@@ -330,3 +330,18 @@ def poison_first_rows(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         return vectors
 
     monkeypatch.setattr(Encoder, "forward", poisoned)
+
+
+def test_the_docling_sample_is_40_points_each_nearest_to_itself(docling_sample: Path, tmp_path: Path) -> None:
+    from qdrant_edge import QueryRequest
+
+    (done,) = embed(docling_sample, tmp_path / "out", devices="cpu", quiet=True).collections
+    assert (done.chunks.found, done.chunks.embedded, done.chunks.rejected) == (40, 40, 0)
+    vectors = np.load(tmp_path / "out" / "Docling" / "embeddings.npy")
+    ids = pq.read_table(tmp_path / "out" / "Docling" / "chunks.parquet").column("point_id").to_pylist()
+    shard = EdgeShard.load(str(tmp_path / "out" / "Docling" / "qdrant"))
+    assert shard.count(CountRequest(exact=True)) == 40
+    for point, vector in zip(ids, vectors, strict=True):
+        (nearest,) = shard.query(QueryRequest(query=Query.Nearest(vector.tolist()), limit=1))
+        assert str(nearest.id) == point
+    shard.close()
