@@ -89,10 +89,6 @@ class AcceleratorDevice:
 
         return isinstance(error, torch.OutOfMemoryError)
 
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was told."""
-        self._module.synchronize(self._index)
-
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
         self._module.empty_cache()

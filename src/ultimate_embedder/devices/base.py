@@ -39,10 +39,6 @@ class Device(Protocol):
         """Whether an error means that there is no room."""
         ...
 
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was told."""
-        ...
-
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
         ...

@@ -54,9 +54,6 @@ class CpuDevice:
         """Whether the host had no memory for an allocation."""
         return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
 
-    def synchronize(self) -> None:
-        """Nothing to wait for: the host computes when told."""
-
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ultimate_embedder.files import file_sha256
-from ultimate_embedder.models.hub_cache import Snapshot, problems_of, read_file_list
+from ultimate_embedder.models.hub_cache import HubFile, Snapshot, problems_of, read_file_list
+from ultimate_embedder.models.hub_client import file_damage
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SHA1 = re.compile(r"[0-9a-f]{40}")
@@ -36,13 +37,7 @@ def verify_snapshot(snapshot: Snapshot) -> Iterator[str]:
     for path in sorted(each for each in snapshot.path.rglob("*") if each.is_file()):
         name = path.relative_to(snapshot.path).as_posix()
         blob = path.resolve().name if path.is_symlink() else ""
-        expected = listed.get(name) or (blob if SHA256.fullmatch(blob) else None)
-        if expected and file_sha256(path) != expected:
-            yield f"{name} is damaged: its sha256 is not {expected}"
-        elif not expected and SHA1.fullmatch(blob) and _git_sha1(path) != blob:
-            yield f"{name} is damaged: its git hash is not {blob}"
-
-
-def _git_sha1(path: Path) -> str:
-    content = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        sha256 = listed.get(name) or (blob if SHA256.fullmatch(blob) else None)
+        known = HubFile(name, None, sha256, blob)
+        if (sha256 or SHA1.fullmatch(blob)) and (damage := file_damage(path, known)):
+            yield f"{name} is damaged: {damage}"
