@@ -12,7 +12,8 @@ from pathlib import Path
 
 from qdrant_edge import EdgeShard, Query, QueryRequest
 
-from ultimate_embedder.models import load_encoder, resolve_model
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.ensemble import open_ensemble
 
 
 def main() -> None:
@@ -23,14 +24,14 @@ def main() -> None:
     options = parser.parse_args()
 
     summary = json.loads((options.output / "summary.json").read_text("utf-8"))
-    choice = summary["options"]["models"][0]["name"]
-    encoder = load_encoder(resolve_model(choice), "float32", "cpu", dim=summary["options"]["dim"])
-    vector = encoder.encode_query(options.question).tolist()
-
     print(f"\n{options.question}")
     for collection in summary["collections"]:
+        vectors = open_ensemble(summary, collection, HubAccess(offline=True)).encode_query(options.question)
+        name = next(iter(vectors))  # of several named vectors, the first model's
+        vector = vectors[name][0].tolist()
         shard = EdgeShard.load(str(options.output / collection["collection"] / "qdrant"))
-        request = QueryRequest(query=Query.Nearest(vector), limit=options.top, with_payload=True)
+        nearest = Query.Nearest(vector, using=name or None)
+        request = QueryRequest(query=nearest, limit=options.top, with_payload=True)
         for hit in shard.query(request):
             payload = hit.payload or {}
             where = " > ".join(payload["metadata"]["section_path"])

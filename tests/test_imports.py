@@ -12,11 +12,11 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "ultimate_embedder"
 LEVELS = [
     {"_version", "types", "errors", "events", "config", "files", "lock", "retry", "stop"},
     {"chunks", "models", "devices", "batching", "vectors"},
-    {"passes", "export"},
+    {"passes", "export", "ensemble"},
     {"pipeline", "upkeep"},
     {"report"},
     {"api", "arguments"},
-    {"cli"},
+    {"cli", "compat"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

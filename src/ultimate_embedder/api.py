@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import RunConfig, make_config
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.events import Emit, RunFinished, fan_out
+from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 from ultimate_embedder.stop import StopSwitch
@@ -25,21 +27,26 @@ def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **opti
     return run_and_report(make_config(chunks, output, **options), quiet=quiet)
 
 
-def run_and_report(config: RunConfig, *, quiet: bool) -> RunSummary:
-    """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends."""
+def run_and_report(
+    config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), encoders: EncoderPool | None = None
+) -> RunSummary:
+    """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends.
+
+    `watch` is told every event too; `encoders` may hold models that were loaded before.
+    """
     started = time.perf_counter()
     builder = SummaryBuilder()
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
-        sinks: list[Emit] = [builder, stack.enter_context(make_progress(quiet))]
+        sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
             log = EventLog(config.output / "events.jsonl")
             stack.callback(log.close)
             sinks.insert(0, log)
         emit = fan_out(sinks)
         try:
-            run(config, emit, stop)
+            run(config, emit, stop, encoders)
         except BaseException as error:
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise

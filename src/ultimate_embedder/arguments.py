@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, MODES, PRECISIONS, suggest
+from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, FUSIONS, MODES, PARALLELISMS, PRECISIONS, suggest
 from ultimate_embedder.devices import DEVICE_WORDS
 
 USAGE_EXIT_CODE = 2
 
 
-class _Parser(argparse.ArgumentParser):
+class WordyParser(argparse.ArgumentParser):
     """argparse that says what a misspelled option may have meant."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -35,13 +35,13 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; `command` in what it parses names what to do."""
-    parser = _Parser(
+    parser = WordyParser(
         prog="ultimate-embedder",
         description="Turn collections of pre-chunked documents into vectors and put them into Qdrant.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"ultimate-embedder {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=WordyParser)
     _add_embed(commands)
     _add_upload(commands)
     _add_upkeep(commands)
@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_embed(commands: argparse._SubParsersAction[WordyParser]) -> None:
     embed = commands.add_parser(
         "embed",
         help="make vectors and exports from chunk files",
@@ -67,10 +67,24 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--models",
         default=DEFAULT_MODEL,
         metavar="KEY_OR_PATH[=WEIGHT],...",
-        help="a name from 'models list' or the folder of a model (default: %(default)s)",
+        help="names from 'models list' or folders of models, the primary first (default: %(default)s)",
     )
     embed.add_argument("--mode", default="auto", metavar="MODE", help=f"{' | '.join(MODES)} (default: auto)")
+    embed.add_argument(
+        "--fusion", default="named", metavar="HOW", help=f"of several models: {' | '.join(FUSIONS)} (default: named)"
+    )
     embed.add_argument("--devices", metavar="DEVICES", help=f"{' | '.join(DEVICE_WORDS)} (default: auto)")
+    embed.add_argument("--device-order", default=(), metavar="N,...", help="use only these of them, in this order")
+    embed.add_argument(
+        "--parallelism",
+        default="replicas",
+        metavar="HOW",
+        help=f"one model on several GPUs: {' | '.join(PARALLELISMS)} (default: replicas)",
+    )
+    embed.add_argument("--keep-primary", action="store_true", help="the first model stays on the GPUs where it can")
+    embed.add_argument("--warm-cache", action="store_true", help="every model stays on the GPUs where it can")
+    embed.add_argument("--no-ensemble", default=(), metavar="NAME,...", help="collections for the first model only")
+    embed.add_argument("--force-cpu", default=(), metavar="NAME,...", help="collections that use no GPU")
     embed.add_argument(
         "--gpu0-ceiling", default="12GB", metavar="SIZE", help="most that the first GPU may hold (default: %(default)s)"
     )
@@ -79,6 +93,7 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--gradient-checkpointing", action="store_true", help="accepted; without training it saves nothing"
     )
     embed.add_argument("--max-tokens", type=int, metavar="N", help="cut texts here (default: the model's limit)")
+    embed.add_argument("--token-cap", type=int, metavar="N", help="a lower limit for models that could take more")
     embed.add_argument("--dim", type=int, metavar="N", help="shorter vectors, from models trained for it")
     embed.add_argument("--precision", default="auto", metavar="P", help=f"{' | '.join(PRECISIONS)}")
     embed.add_argument(
@@ -93,6 +108,7 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
     embed.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     embed.add_argument("--allow-missing-companions", action="store_true", help="go on without models that are missing")
     embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
+    embed.add_argument("--skip-existing", action="store_true", help="leave collections alone that have their exports")
     embed.add_argument("--deadline", metavar="WHEN", help="stop in time and keep what is done: 11h30m, or 18:30")
     embed.add_argument("--fresh", action="store_true", help="compute everything anew")
     embed.add_argument("--resume-from", metavar="DIR", help="an earlier output, read-only, to go on from")
@@ -101,7 +117,7 @@ def _add_embed(commands: argparse._SubParsersAction[_Parser]) -> None:
     embed.add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
 
 
-def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_upload(commands: argparse._SubParsersAction[WordyParser]) -> None:
     upload = commands.add_parser(
         "upload",
         help="send finished collections to a Qdrant server",
@@ -116,7 +132,7 @@ def _add_upload(commands: argparse._SubParsersAction[_Parser]) -> None:
     upload.add_argument("--quiet", action="store_true", help="no progress")
 
 
-def _add_upkeep(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_upkeep(commands: argparse._SubParsersAction[WordyParser]) -> None:
     status = commands.add_parser("status", help="what is in an output, and what is left to do", allow_abbrev=False)
     status.set_defaults(command="status")
     verify = commands.add_parser(
@@ -132,9 +148,9 @@ def _add_upkeep(commands: argparse._SubParsersAction[_Parser]) -> None:
         each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
 
 
-def _add_models(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_models(commands: argparse._SubParsersAction[WordyParser]) -> None:
     models = commands.add_parser("models", help="which models there are", allow_abbrev=False)
-    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=WordyParser)
     listing = actions.add_parser("list", help="the known models, and which are here", allow_abbrev=False)
     listing.set_defaults(command="models_list")
     pull = actions.add_parser("pull", help="fetch models into the cache", allow_abbrev=False)

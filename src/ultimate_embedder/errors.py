@@ -4,6 +4,7 @@ UltimateEmbedderError
 ├── UsageError           an option or a path that cannot work; nothing was started (exit code 2)
 ├── ModelError           a model that is broken, unreachable or of the wrong kind
 │   └── MissingModelError    it is not on this machine, and the network was not to be used
+├── LeaseError           devices that somebody else works on
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
 ├── StoppedError         a deadline or the user ended the run; what is done is kept (exit code 3)
@@ -34,6 +35,10 @@ class MissingModelError(ModelError):
         super().__init__(f"{model} {why}. {fetch} (unset HF_HUB_OFFLINE, if it is set).")
         self.model = model
         self.why = why
+
+
+class LeaseError(UltimateEmbedderError):
+    """Devices that another model holds, where waiting was not wanted."""
 
 
 class OutputError(UltimateEmbedderError):

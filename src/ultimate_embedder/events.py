@@ -89,6 +89,14 @@ class ModelResolved(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelMissing(Event):
+    """A companion is not on this machine, and the user said that it may be missing; the others weigh more."""
+
+    model: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelFetchStarted(Event):
     """Files of a model are about to be fetched from the hub."""
 
@@ -119,6 +127,65 @@ class ModelLoaded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModeChosen(Event):
+    """How the models of a collection share the devices, and why so."""
+
+    mode: str
+    why: str
+    fusion: str
+    weights: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseAcquired(Event):
+    """A model has devices to itself; `memory` is of the moment before it moves in.
+
+    `saved_bytes` and `saved_seconds`: what did not have to be moved because the model had stayed there.
+    """
+
+    model: str
+    devices: list[str]
+    memory: list[MemorySnapshot]
+    waited_seconds: float
+    evicted: list[str]
+    saved_bytes: int
+    saved_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseReleased(Event):
+    """A model has given its devices back; `memory` is of the moment after it has left.
+
+    `kept_bytes` stay on each device for the next time; `leftovers` should not be there, and are.
+    """
+
+    model: str
+    devices: list[str]
+    memory: list[MemorySnapshot]
+    kept_bytes: int
+    leftovers: list[str]
+    moving_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelEvicted(Event):
+    """A model that was kept on devices between passes had to leave."""
+
+    model: str
+    devices: list[str]
+    why: str
+    leftovers: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnsResized(Event):
+    """Models take turns, and a turn is to have this many texts, so that moving weights is a small part of it."""
+
+    texts: int
+    moving_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class PassStarted(Event):
     """One model is about to go over one collection; `stored_texts` of its texts have vectors already."""
 
@@ -137,6 +204,7 @@ class WindowTokenized(Event):
     """The tokeniser, running ahead, has finished a window."""
 
     model: str
+    model_pass: int
     texts: int
     tokens: int
     truncated: int
@@ -171,14 +239,29 @@ class BatchEncoded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PassFinished(Event):
-    """The pass is over: `stored_chunks` have their vector from this model on disk; all, unless it was stopped."""
+    """The pass is over: `stored_chunks` have their vector from this model on disk; all, unless it was stopped.
+
+    `rows` were encoded now; `batch_rows` of them at once, at most, over all `devices` together.
+    """
 
     model: str
     model_pass: int
+    weight: float
+    devices: list[str]
+    rows: int
+    batch_rows: int
     dim: int
     stored_chunks: int
     truncated: int
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorsFused(Event):
+    """Every model has done its part: so many chunks have vectors, with these names ('' for none) and dimensions."""
+
+    points: int
+    dims: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)

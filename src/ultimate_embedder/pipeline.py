@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks
-from ultimate_embedder.config import RunConfig
-from ultimate_embedder.devices import MemoryLimits, open_devices
+from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
 from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError
 from ultimate_embedder.events import (
     ChunkRejected,
@@ -21,22 +21,26 @@ from ultimate_embedder.events import (
     Emit,
     RunFinished,
     RunStarted,
+    VectorsFused,
     Warned,
 )
-from ultimate_embedder.export import Points, target_collection_name, write_exports
+from ultimate_embedder.export import Points, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.passes import (
     EncoderPool,
     PassPlan,
+    PassRun,
+    Stage,
+    candidate,
     open_store,
     plan_passes,
-    require_built,
     resolve_models,
-    run_pass,
+    run_passes,
 )
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import Collection, Rejected, Status
+from ultimate_embedder.types import Collection, Rejected, ResolvedModel, Status
+from ultimate_embedder.vectors import FusedVectors, VectorStore, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -47,14 +51,28 @@ class _Run:
     """What every step of a run is given."""
 
     config: RunConfig
-    passes: list[PassPlan]
+    models: list[tuple[ModelChoice, ResolvedModel]]
+    devices: list[Device]
     encoders: EncoderPool
+    leases: Leases
     stop: StopSwitch
     emit: Emit
 
+    def devices_for(self, collection: str) -> list[Device]:
+        """The devices that a collection may use."""
+        return [CpuDevice()] if collection in self.config.force_cpu else self.devices
 
-def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None) -> None:
-    """Embed every collection below `config.chunks`; one that fails does not stop the others."""
+    def passes_for(self, collection: str) -> list[PassPlan]:
+        """The passes over a collection."""
+        models = self.models[:1] if collection in self.config.no_ensemble else self.models
+        return plan_passes(self.config, models, self.devices_for(collection)[0])
+
+
+def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders: EncoderPool | None = None) -> None:
+    """Embed every collection below `config.chunks`; one that fails does not stop the others.
+
+    `encoders` may hold models that were loaded before.
+    """
     started = time.perf_counter()
     with ExitStack() as stack:
         if not config.dry_run:
@@ -65,10 +83,14 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None) -> None:
             emit(Warned(message=message))
         for name in found.missing:
             emit(CollectionFinished(collection=name, status="skipped_missing"))
-        require_built(config)
-        devices = open_devices(config.devices, MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin))
-        passes = plan_passes(config, resolve_models(config, emit), devices)
-        this = _Run(config, passes, EncoderPool(config, emit), stop or StopSwitch(config.deadline_s), emit)
+        limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
+        devices = open_devices(config.devices, limits, config.device_order)
+        models = resolve_models(config, emit)
+        leases = Leases(emit)
+        stack.callback(leases.close)
+        plan_passes(config, models, devices[0])  # what cannot be fused is refused now
+        pool = encoders or EncoderPool(config, emit)
+        this = _Run(config, models, devices, pool, leases, stop or StopSwitch(config.deadline_s), emit)
         for collection in found.collections:
             _embed_collection(collection, this)
     emit(RunFinished(seconds=time.perf_counter() - started))
@@ -76,12 +98,14 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None) -> None:
 
 def _embed_collection(collection: Collection, this: _Run) -> None:
     started = time.perf_counter()
-    target = target_collection_name(collection.name, this.passes[0].model.name, this.config.dim)
+    passes = this.passes_for(collection.name)
+    makers = "__".join([*(plan.name for plan in passes), *([this.config.fusion] if len(passes) > 1 else [])])
+    target = target_collection_name(collection.name, makers, this.config.dim)
     status: Status
     error = None
     try:
         this.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
-        status = _chunks_to_exports(collection, target, this)
+        status = _chunks_to_exports(collection, target, passes, this)
     except StoppedError as stopped:
         status, error = "partial", f"stopped: {stopped}. Run the same command again to go on."
     except UltimateEmbedderError as failure:
@@ -100,8 +124,10 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
     )
 
 
-def _chunks_to_exports(collection: Collection, target: str, this: _Run) -> Status:
+def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], this: _Run) -> Status:
     folder = this.config.output / collection.name
+    if this.config.skip_existing and has_exports(folder, this.config.exports):
+        return "skipped_existing"
     with ExitStack() as stack:
         this.stop.check()
         if this.config.dry_run:
@@ -117,21 +143,37 @@ def _chunks_to_exports(collection: Collection, target: str, this: _Run) -> Statu
             return "planned"
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
-        points = _run_passes(collection.name, target, loaded.table, this)
+        stores = _run_passes(collection.name, passes, loaded.table, this)
+        points = _fuse(collection.name, target, loaded.table, passes, stores, this)
         write_exports(points, folder, this.config.exports, this.emit)
     return "completed"
 
 
-def _run_passes(name: str, target: str, table: ChunkTable, this: _Run) -> Points:
-    for plan in this.passes:
-        store = open_store(plan, name, this.config, this.emit)
-        run_pass(plan, name, table, store, this.encoders, this.stop, this.emit)
-        this.stop.check()
-    points = Points(name, target, table, store)
-    for file, position in points.without_vector():
-        this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, NO_VECTOR)))
+def _run_passes(name: str, passes: list[PassPlan], table: ChunkTable, this: _Run) -> list[VectorStore]:
+    stores = [open_store(plan, name, this.config, this.emit) for plan in passes]
+    runs = [
+        PassRun(plan, name, table, store, this.encoders, this.stop, this.emit)
+        for plan, store in zip(passes, stores, strict=True)
+    ]
+    run_passes(runs, Stage(this.config, this.devices_for(name), this.leases, this.stop, this.emit))
+    this.stop.check()
+    return stores
+
+
+def _fuse(
+    name: str, target: str, table: ChunkTable, passes: list[PassPlan], stores: list[VectorStore], this: _Run
+) -> Points:
+    for plan, store in zip(passes, stores, strict=True):
+        if store.dim is None:
+            raise NoVectorsError(f"{plan.name} gave no usable vector for any of {len(table)} chunks")
+    parts = [candidate(plan.model, plan.weight, store.dim or 0) for plan, store in zip(passes, stores, strict=True)]
+    points = Points(name, target, table, FusedVectors(stores, plan_fusion(this.config.fusion, parts)))
+    for file, position, models in points.without_vector():
+        reason = f"{NO_VECTOR}: {models}" if len(passes) > 1 else NO_VECTOR
+        this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, reason)))
     if not len(points):
-        raise NoVectorsError(f"the model gave no usable vector for any of {len(table)} chunks")
+        raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")
+    this.emit(VectorsFused(collection=name, points=len(points), dims=points.dims))
     return points
 
 

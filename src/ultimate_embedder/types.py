@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+ModelKind = Literal["embedder", "reranker"]
 ModelSource = Literal["folder", "package", "cache", "download", "refresh"]
 Status = Literal[
     "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
@@ -68,7 +69,7 @@ class ModelSpec:
     hub_id: str
     dim: int
     max_tokens: int
-    kind: Literal["embedder", "reranker"] = "embedder"
+    kind: ModelKind = "embedder"
     matryoshka_dims: tuple[int, ...] = ()
     document_prompt: Prompt | None = None
     query_prompt: Prompt | None = None

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.config import HubAccess
+from ultimate_embedder.ensemble import open_ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
-from ultimate_embedder.export import WRITERS, PointsFile, export_problem, read_export_journal
+from ultimate_embedder.export import PointsFile, export_problem, read_export_journal
 from ultimate_embedder.files import size_bytes
-from ultimate_embedder.models import load_encoder, resolve_model
 from ultimate_embedder.vectors import read_ledger, shard_problem
 
 AGREEMENT = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99}
@@ -81,11 +81,10 @@ def verify_output(output: Path, sample: int, access: HubAccess) -> Verification:
             if problem := shard_problem(described.parent / line["shard"], line):
                 found.damaged.append(f"{described.parent / line['shard']} {problem}")
     for folder in sorted(path.parent for path in output.glob("*/store")):
-        for kind, noted in read_export_journal(folder).items():
+        for noted in read_export_journal(folder).values():
             found.exports += 1
-            path = folder / WRITERS[kind][0]
-            if problem := export_problem(path, noted):
-                found.damaged.append(f"{path} {problem}")
+            if problem := export_problem(folder, noted):
+                found.damaged.append(f"{folder / noted['name']} {problem}")
     for collection in summary.get("collections", []):
         path = output / collection["collection"] / "chunks.parquet"
         if collection["status"] == "completed" and path.exists() and not found.damaged:
@@ -104,38 +103,41 @@ def _verify_vectors(
     found: Verification,
 ) -> None:
     """Encode some chunks again and compare."""
-    current, options = collection["passes"][0], summary["options"]
     try:
-        model = resolve_model(options["models"][0]["name"], access)
+        ensemble = open_ensemble(summary, collection, access)
     except UltimateEmbedderError as error:
         found.unchecked.append(f"vectors of {collection['collection']} cannot be computed again: {error}")
         return
-    if model.digest != collection["models"][0]["digest"]:
-        found.unchecked.append(f"{model.name} here is not the one that made the vectors (its files differ)")
-        return
     texts, stored = _sample(PointsFile.open(path), sample)
-    trusted = access.trusted
-    encoder = load_encoder(model, "float32", "cpu", options["max_tokens"], options["dim"], trusted)
-    tokenized = encoder.tokenize(texts)
-    for row, vector in enumerate(stored):
+    if not texts:
+        return
+    agreement = min(AGREEMENT[each["dtype"]] for each in collection["passes"])
+    again = ensemble.encode_documents(texts)
+    for row, text in enumerate(texts):
         found.vectors += 1
-        again = encoder.forward(encoder.batch(tokenized, np.array([row]))).numpy()[0]
-        cosine = float(again @ vector / (np.linalg.norm(again) * np.linalg.norm(vector)))
-        if not cosine >= AGREEMENT[current["dtype"]]:
-            words = f"the vector of {texts[row][:40]!r} does not agree with its text (cosine {cosine:.4f})"
-            found.damaged.append(f"{path}: {words}")
+        for name, vectors in again.items():
+            cosine = _cosine(vectors[row], stored[name][row])
+            if not cosine >= agreement:
+                which = f"{name} vector" if name else "vector"
+                words = f"the {which} of {text[:40]!r} does not agree with its text (cosine {cosine:.4f})"
+                found.damaged.append(f"{path}: {words}")
 
 
-def _sample(points: PointsFile, count: int) -> tuple[list[str], list[np.ndarray]]:
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
+
+
+def _sample(points: PointsFile, count: int) -> tuple[list[str], dict[str, list[np.ndarray]]]:
     chosen = set(random.Random().sample(range(points.points), min(count, points.points)))
     texts: list[str] = []
-    vectors: list[np.ndarray] = []
+    vectors: dict[str, list[np.ndarray]] = {name: [] for name in points.dims}
     start = 0
-    for ids, matrix, payloads in points.batches(READ_ROWS):
+    for ids, matrices, payloads in points.batches(READ_ROWS):
         for row in range(len(ids)):
             if start + row in chosen:
                 texts.append(payloads[row]["text"])
-                vectors.append(matrix[row])
+                for name, matrix in matrices.items():
+                    vectors[name].append(matrix[row])
         start += len(ids)
     return texts, vectors
 

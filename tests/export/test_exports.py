@@ -119,11 +119,11 @@ def test_the_parquet_has_vectors_of_one_length_and_describes_itself(exports: Exp
     assert schema.field("vector").type == pa.list_(pa.float32(), DIM)
     assert schema.names == ["chunk_id", "point_id", "file", "position", "text", "metadata", "extra", "vector"]
     described = PointsFile.open(exports.folder / "chunks.parquet")
-    assert (described.collection, described.target, described.points, described.dim) == (
+    assert (described.collection, described.target, described.points, described.dims) == (
         "docs",
         "docs__tiny-bert",
         len(RECORDS),
-        DIM,
+        {"": DIM},
     )
 
 

@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
 from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model
+from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model
+from ultimate_embedder.vectors import shorten
 
 TEXTS = [
     "A short one.",
@@ -39,8 +40,8 @@ def worst_cosine(ours: np.ndarray, reference: np.ndarray) -> float:
     return float(((ours * reference).sum(1) / norms).min())
 
 
-def load(path: Path | str, max_tokens: int | None = None, dim: int | None = None) -> Encoder:
-    return load_encoder(resolve_model(str(path)), "float32", "cpu", max_tokens, dim)
+def load(path: Path | str, max_tokens: int | None = None) -> Encoder:
+    return load_encoder(resolve_model(str(path)), "float32", "cpu", max_tokens)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -105,8 +106,7 @@ def test_roberta_positions_begin_after_the_padding_id() -> None:
 
 
 def test_a_folder_may_be_cut_to_a_shorter_unit_vector() -> None:
-    encoder = load(tiny_model("bert"), dim=16)
-    vectors = encode(encoder, TEXTS, 2048)
+    vectors = shorten(encode(load(tiny_model("bert")), TEXTS, 2048), 16)
     assert vectors.shape == (len(TEXTS), 16)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
@@ -114,9 +114,9 @@ def test_a_folder_may_be_cut_to_a_shorter_unit_vector() -> None:
 def test_a_model_that_was_not_trained_to_be_cut_refuses() -> None:
     message = r"--dim 100: not for all-minilm-l6-v2: it was not trained to be cut \(Matryoshka\). Drop --dim"
     with pytest.raises(UsageError, match=message):
-        load("all-minilm-l6-v2", dim=100)
+        check_dim(resolve_model("all-minilm-l6-v2"), 100)
     with pytest.raises(UsageError, match="all-minilm-l6-v2 makes vectors of 384 numbers"):
-        load("all-minilm-l6-v2", dim=1000)
+        check_dim(resolve_model("all-minilm-l6-v2"), 1000)
 
 
 def test_a_model_with_its_own_tokenizing_still_agrees(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _embed_slowly(arguments: list[str]) -> int:
         time.sleep(0.01)
         return forward(self, batch)
 
-    Encoder.forward = slow  # type: ignore[method-assign]
+    Encoder.forward = slow  # type: ignore[method-assign, assignment]
     return main_of_cli(arguments)
 
 

@@ -1,10 +1,11 @@
 """Which rows go into one forward, and how much memory it may take."""
 
 from ultimate_embedder.batching.controller import Allowance, Decision, after_failure, after_success, decide
-from ultimate_embedder.batching.memory import MemoryModel
+from ultimate_embedder.batching.memory import EXPECTED_RESERVE_RATIO, MemoryModel
 from ultimate_embedder.batching.plan import Batch, BatchCutter, plan_batches
 
 __all__ = [
+    "EXPECTED_RESERVE_RATIO",
     "Allowance",
     "Batch",
     "BatchCutter",

@@ -30,7 +30,7 @@ class MemoryModel:
     """Predicts the allocated bytes of a forward, and from these what the allocator will have to reserve."""
 
     def __init__(self, predict_peak: PredictPeak) -> None:
-        self._predict_peak = predict_peak
+        self.predict_peak = predict_peak
         self._lines: dict[int, _Line] = {}
         self._corrections: dict[tuple[int, bool], float] = {}
         self._reserve_ratio = EXPECTED_RESERVE_RATIO
@@ -94,7 +94,7 @@ class MemoryModel:
 
     def _edge(self, length: int) -> _Line:
         if length not in self._lines:
-            few, many = self._predict_peak(FEW_ROWS, length), self._predict_peak(MANY_ROWS, length)
+            few, many = self.predict_peak(FEW_ROWS, length), self.predict_peak(MANY_ROWS, length)
             per_row = (many - few) / (MANY_ROWS - FEW_ROWS)
             self._lines[length] = _Line(few - per_row * FEW_ROWS, per_row)
         return self._lines[length]

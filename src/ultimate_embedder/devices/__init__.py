@@ -3,6 +3,18 @@
 from ultimate_embedder.devices.accelerator import MemoryLimits
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.devices.cpu import CpuDevice
+from ultimate_embedder.devices.group import DeviceGroup
+from ultimate_embedder.devices.leases import Lease, Leases, Resident
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 
-__all__ = ["DEVICE_WORDS", "CpuDevice", "Device", "MemoryLimits", "open_devices"]
+__all__ = [
+    "DEVICE_WORDS",
+    "CpuDevice",
+    "Device",
+    "DeviceGroup",
+    "Lease",
+    "Leases",
+    "MemoryLimits",
+    "Resident",
+    "open_devices",
+]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ultimate_embedder.types import MemorySnapshot
-
-if TYPE_CHECKING:
-    pass
 
 LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
 
@@ -30,12 +27,14 @@ class AcceleratorDevice:
     """One device of a kind that torch knows by name."""
 
     fixed_budget_tokens: int | None = None  # memory decides
+    lanes = 1
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
         import torch
 
         self.name = f"{kind}:{index}"
         self.torch_device = torch.device(kind, index)
+        self.turn = threading.Lock()
         self._index = index
         self._module = torch.get_device_module(kind)
         self._total_bytes = int(self._module.mem_get_info(index)[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Protocol
 
 from ultimate_embedder.types import MemorySnapshot
@@ -18,6 +19,10 @@ class Device(Protocol):
     torch_device: torch.device
     fixed_budget_tokens: int | None
     """Padded tokens of a batch where speed decides; None where memory does."""
+    lanes: int
+    """How many devices a batch is split over: one, unless this is a group."""
+    turn: threading.Lock
+    """Held during a forward: two at once on one device would only fight for its memory."""
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment."""

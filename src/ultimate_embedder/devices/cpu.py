@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import psutil
 
@@ -17,11 +18,13 @@ class CpuDevice:
 
     name = "cpu"
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
+    lanes = 1
 
     def __init__(self) -> None:
         import torch
 
         self.torch_device = torch.device("cpu")
+        self.turn = threading.Lock()
 
     def snapshot(self) -> MemorySnapshot:
         """Memory of the machine and of this process."""

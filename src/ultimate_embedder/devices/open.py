@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ultimate_embedder.config import parse_size, suggest
 from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits
@@ -15,8 +16,24 @@ from ultimate_embedder.errors import UsageError
 DEVICE_WORDS = ("auto", "cpu", NVIDIA, f"{SIMULATED}:NxSIZE", f"{SIMULATED}:SIZE+SIZE")
 
 
-def open_devices(word: str, limits: MemoryLimits) -> list[Device]:
-    """The devices that `word` names: cards if there are any (auto), the CPU, cards, or simulated ones."""
+def open_devices(word: str, limits: MemoryLimits, order: Sequence[str] = ()) -> list[Device]:
+    """The devices that `word` names: cards if there are any (auto), the CPU, cards, or simulated ones.
+
+    With `order` only those it names, in its order: `1,0`, or `kind:1,kind:0`; `cpu` alone means the CPU.
+    """
+    devices = _open(word, limits)
+    if not order or isinstance(devices[0], CpuDevice):
+        return devices
+    by_number = {device.name.rpartition(":")[2]: device for device in devices}
+    wanted = [name.rpartition(":")[2] for name in order]
+    for name, number in zip(order, wanted, strict=True):
+        if number not in (*by_number, "cpu"):
+            raise UsageError(f"--device-order {name}: there are {', '.join(device.name for device in devices)}.")
+    # the CPU after cards needs no place here: it is where a batch goes that no card has room for
+    return [by_number[number] for number in dict.fromkeys(wanted) if number != "cpu"] or [CpuDevice()]
+
+
+def _open(word: str, limits: MemoryLimits) -> list[Device]:
     if word == "auto":
         return open_nvidia(limits) if nvidia_is_available() else [CpuDevice()]
     if word == "cpu":

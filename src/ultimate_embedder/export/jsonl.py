@@ -18,7 +18,7 @@ def write(points: Points, path: Path) -> None:
             for row in range(len(block)):
                 # orjson writes the shortest decimals that give the same float32 back, and fast;
                 # the payload may hold integers beyond 64 bits, which only the slower json takes
-                vector = orjson.dumps(block.vectors[row], option=orjson.OPT_SERIALIZE_NUMPY)
+                vector = orjson.dumps(block.vector(row), option=orjson.OPT_SERIALIZE_NUMPY)
                 payload = json.dumps(block.payload(row), ensure_ascii=False).encode()
                 identifier = block.point_ids[row].encode()
                 file.write(b'{"id":"%s","vector":%s,"payload":%s}\n' % (identifier, vector, payload))

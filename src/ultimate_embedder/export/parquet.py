@@ -16,6 +16,8 @@ from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.points import PointBlock, Points, payload
 from ultimate_embedder.files import whole_file
 
+VECTOR = "vector"  # the column of a vector without a name; `vector_MODEL` where each model has its own
+
 
 def write(points: Points, path: Path) -> None:
     """Write one row group a block."""
@@ -33,7 +35,8 @@ class PointsFile:
     collection: str
     target: str
     points: int
-    dim: int
+    dims: dict[str, int]
+    """Vectors of a point: name and dimension; '' for one without a name."""
 
     @classmethod
     def open(cls, path: Path) -> PointsFile:
@@ -51,12 +54,13 @@ class PointsFile:
             described = schema.metadata or {}
             if b"target_qdrant_collection" not in described:
                 raise UploadError(f"{path} was not written by 'ultimate-embedder embed', and holds no points.")
+            columns = {name: kind for name, kind in zip(schema.names, schema.types, strict=True) if _is_vector(name)}
             return cls(
                 path=path,
                 collection=described[b"collection"].decode(),
                 target=described[b"target_qdrant_collection"].decode(),
                 points=file.metadata.num_rows,
-                dim=schema.field("vector").type.list_size,
+                dims={_name(column): kind.list_size for column, kind in columns.items()},
             )
 
     def ids(self, rows: int) -> Iterator[list[str]]:
@@ -65,15 +69,18 @@ class PointsFile:
             for batch in file.iter_batches(rows, columns=["point_id"]):
                 yield batch.column("point_id").to_pylist()
 
-    def batches(self, rows: int) -> Iterator[tuple[list[str], np.ndarray, list[dict[str, Any]]]]:
-        """Yield point ids, vectors and payloads, `rows` at a time."""
+    def batches(self, rows: int) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
+        """Yield point ids, vectors by name and payloads, `rows` at a time."""
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(rows):
                 columns = {name: batch.column(name) for name in batch.schema.names}
-                matrix = columns.pop("vector").flatten().to_numpy().reshape(len(batch), self.dim)
+                vectors = {
+                    name: columns.pop(_column(name)).flatten().to_numpy().reshape(len(batch), dim)
+                    for name, dim in self.dims.items()
+                }
                 lists = {name: column.to_pylist() for name, column in columns.items()}
                 payloads = [_payload(lists, row, self.collection) for row in range(len(batch))]
-                yield lists["point_id"], matrix, payloads
+                yield lists["point_id"], vectors, payloads
 
 
 def _schema(points: Points) -> pa.Schema:
@@ -86,7 +93,7 @@ def _schema(points: Points) -> pa.Schema:
             ("text", pa.large_string()),
             ("metadata", pa.large_string()),
             ("extra", pa.large_string()),
-            ("vector", pa.list_(pa.float32(), points.dim)),
+            *((_column(name), pa.list_(pa.float32(), dim)) for name, dim in points.dims.items()),
         ],
         metadata={"collection": points.collection, "target_qdrant_collection": points.target},
     )
@@ -98,7 +105,6 @@ def _record_batch(block: PointBlock, schema: pa.Schema) -> pa.RecordBatch:
     for record in map(json.loads, block.records):
         metadata.append(_dump(record.pop("metadata")) if "metadata" in record else None)
         extra.append(_dump(record))
-    vectors = pa.array(block.vectors.reshape(-1), pa.float32())
     columns = [
         pa.array(block.ids, pa.string()),
         pa.array(block.point_ids, pa.string()),
@@ -107,7 +113,10 @@ def _record_batch(block: PointBlock, schema: pa.Schema) -> pa.RecordBatch:
         pa.array(block.texts, pa.large_string()),
         pa.array(metadata, pa.large_string()),
         pa.array(extra, pa.large_string()),
-        pa.FixedSizeListArray.from_arrays(vectors, block.vectors.shape[1]),
+        *(
+            pa.FixedSizeListArray.from_arrays(pa.array(each.reshape(-1), pa.float32()), each.shape[1])
+            for each in block.vectors.values()
+        ),
     ]
     return pa.record_batch(columns, schema=schema)
 
@@ -117,6 +126,18 @@ def _payload(columns: dict[str, list[Any]], row: int, collection: str) -> dict[s
     if columns["metadata"][row] is not None:
         record["metadata"] = json.loads(columns["metadata"][row])
     return payload(columns["chunk_id"][row], collection, columns["file"][row], columns["text"][row], record)
+
+
+def _column(name: str) -> str:
+    return f"{VECTOR}_{name}" if name else VECTOR
+
+
+def _name(column: str) -> str:
+    return column.removeprefix(VECTOR).removeprefix("_")
+
+
+def _is_vector(column: str) -> bool:
+    return column == VECTOR or column.startswith(f"{VECTOR}_")
 
 
 def _dump(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable, TableRows
-from ultimate_embedder.vectors import VectorStore, fingerprint
+from ultimate_embedder.vectors import UNNAMED, FusedVectors, Vectors
 
 LONGEST_NAME = 255
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
@@ -24,16 +24,36 @@ def point_id(collection: str, chunk_id: str) -> str:
 
 
 def target_collection_name(collection: str, model: str, dim: int | None = None) -> str:
-    """A readable name for the Qdrant collection: what is in it and which model made it."""
+    """A readable name for the Qdrant collection: what is in it and which model, or models, made it."""
     parts = [collection, model] + ([f"{dim}d"] if dim else [])
-    first, *rest = (re.sub(r"[^\w.-]+", "_", part).strip("_") for part in parts)
+    first, *rest = (safe_name(part) for part in parts)
     ending = "__".join(["", *rest])
-    return first[: LONGEST_NAME - len(ending)] + ending  # what is cut must not be the model
+    return first[: max(1, LONGEST_NAME - len(ending))] + ending  # what is cut must not be the model
+
+
+def safe_name(word: str) -> str:
+    """A word that any file system and any Qdrant takes as a name."""
+    return re.sub(r"[^\w.-]+", "_", word).strip("_")
 
 
 def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[str, Any]) -> dict[str, Any]:
     """What Qdrant keeps beside the vector: the record unchanged, its text, and where it came from."""
     return {"chunk_id": chunk_id, "collection": collection, "file": file, **record, "text": text}
+
+
+def point_vector(vectors: Vectors, row: int) -> np.ndarray | dict[str, np.ndarray]:
+    """The vector of one row as Qdrant wants it: by itself, or by name."""
+    if UNNAMED in vectors:
+        return np.asarray(vectors[UNNAMED][row])
+    return {name: each[row] for name, each in vectors.items()}
+
+
+def plain_vector(vectors: Vectors, row: int) -> Any:
+    """The same as lists of numbers."""
+    vector = point_vector(vectors, row)
+    if isinstance(vector, dict):
+        return {name: each.tolist() for name, each in vector.items()}
+    return vector.tolist()
 
 
 @dataclass(frozen=True)
@@ -47,10 +67,15 @@ class PointBlock:
     records: list[str]
     files: list[str]
     positions: list[int]
-    vectors: np.ndarray
+    vectors: dict[str, np.ndarray]
+    """By name; '' where points have one vector without a name."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def vector(self, row: int) -> np.ndarray | dict[str, np.ndarray]:
+        """The vector of one point, or its vectors by name."""
+        return point_vector(self.vectors, row)
 
     def payload(self, row: int) -> dict[str, Any]:
         """The Qdrant payload of one point."""
@@ -59,17 +84,18 @@ class PointBlock:
 
 
 class Points:
-    """All points of a collection. A chunk without a vector (the model gave none) is not among them."""
+    """All points of a collection. A chunk to which a model gave no vector is not among them."""
 
-    def __init__(self, collection: str, target: str, table: ChunkTable, store: VectorStore) -> None:
+    def __init__(self, collection: str, target: str, table: ChunkTable, vectors: FusedVectors) -> None:
         self.collection = collection
         self.target = target
-        self.identity = f"{table.digest} {fingerprint(store.identity)} {target}"
+        self.identity = f"{table.digest} {vectors.identity} {target}"
         """Of all points: exports of equal identity are equal."""
-        self.dim = store.dim or 0
+        self.dims = vectors.dims
+        self.fusion = vectors.fusion
         self._table = table
-        self._store = store
-        self._kept = store.holds(table.keys)
+        self._vectors = vectors
+        self._kept = vectors.holds(table.keys)
 
     def __len__(self) -> int:
         return int(self._kept.sum())
@@ -79,12 +105,13 @@ class Points:
         for rows in self._table.blocks(self._kept):
             yield self._join(rows)
 
-    def without_vector(self) -> Iterator[tuple[str, int]]:
-        """File and position of each chunk that has no vector."""
+    def without_vector(self) -> Iterator[tuple[str, int, str]]:
+        """File and position of each chunk that has no vector, and the models that gave it none."""
+        missing = self._vectors.without(self._table.keys)
         for rows in self._table.blocks(~self._kept):
-            for offset, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True)):
-                if not self._kept[rows.start + offset]:
-                    yield file, position
+            for row, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True), rows.start):
+                if not self._kept[row]:
+                    yield file, position, ", ".join(model for model, mask in missing if mask[row])
 
     def _join(self, rows: TableRows) -> PointBlock:
         chosen = np.flatnonzero(self._kept[rows.start : rows.start + len(rows.ids)])
@@ -97,5 +124,5 @@ class Points:
             records=[rows.records[row] for row in chosen],
             files=[rows.files[row] for row in chosen],
             positions=[rows.positions[row] for row in chosen],
-            vectors=self._store.read(self._table.keys[rows.start + chosen]),
+            vectors=self._vectors.read(self._table.keys[rows.start + chosen]),
         )

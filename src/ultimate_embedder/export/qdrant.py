@@ -14,8 +14,9 @@ from qdrant_edge import (
     UpdateOperation,
 )
 
-from ultimate_embedder.export.points import Points
+from ultimate_embedder.export.points import Points, plain_vector
 from ultimate_embedder.files import whole_folder
+from ultimate_embedder.vectors import UNNAMED
 
 UPSERT_POINTS = 256
 EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building the graph takes minutes
@@ -23,8 +24,9 @@ EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building
 
 def write(points: Points, path: Path) -> None:
     """Build the shard beside `path`, close it, and move it there."""
+    params = {name: EdgeVectorParams(size=dim, distance=Distance.Cosine) for name, dim in points.dims.items()}
     config = EdgeConfig(
-        vectors=EdgeVectorParams(size=points.dim, distance=Distance.Cosine),
+        vectors=params.get(UNNAMED, params),
         optimizers=EdgeOptimizersConfig(indexing_threshold=EXACT_SEARCH),
         wal_enabled=False,  # the folder is renamed into place when whole; a log would only take space
     )
@@ -39,7 +41,7 @@ def write(points: Points, path: Path) -> None:
                             [
                                 Point(
                                     id=block.point_ids[row],
-                                    vector=block.vectors[row].tolist(),
+                                    vector=plain_vector(block.vectors, row),
                                     payload=block.payload(row),
                                 )
                                 for row in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -20,10 +20,12 @@ from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinishe
 from ultimate_embedder.export.parquet import PointsFile
 from ultimate_embedder.files import file_sha256, write_json
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
+from ultimate_embedder.vectors import UNNAMED
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
 REQUEST_BYTES = 16 << 20  # half of what Qdrant takes by default
+NUMBER_BYTES = 22  # a float32 in JSON, at most
 JOURNAL_EVERY_POINTS = 2048
 TIMEOUT_S = 60
 
@@ -85,7 +87,7 @@ def _find_points(folder: Path) -> list[Path]:
 
 def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
     started = time.perf_counter()
-    created = server.ensure_collection(target, file.dim)
+    created = server.ensure_collection(target, file.dims)
     journal = _Journal(file.path.with_name("upload.json"), server.url, target, file_sha256(file.path))
     resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
     emit(
@@ -102,8 +104,9 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
         position += len(ids)
         if position <= resumed_at:
             continue
-        for part in _within_limit(payloads):
-            batch = models.Batch(ids=list(ids[part]), vectors=vectors[part].tolist(), payloads=payloads[part])
+        for part in _within_limit(payloads, sum(file.dims.values()) * NUMBER_BYTES):
+            lists = {name: each[part].tolist() for name, each in vectors.items()}
+            batch = models.Batch(ids=list(ids[part]), vectors=lists.get(UNNAMED, lists), payloads=payloads[part])
             server.upsert(target, batch)
         journal.note(position)
         emit(BatchUploaded(collection=file.collection, target=target, points=len(ids)))
@@ -121,11 +124,11 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
     return UploadReport(file.collection, target, file.points, counted, resumed_at)
 
 
-def _within_limit(payloads: list[dict[str, Any]]) -> Iterator[slice]:
-    """Cut a batch where its payloads would make a request that Qdrant refuses for its size."""
+def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator[slice]:
+    """Cut a batch where its points would make a request that Qdrant refuses for its size."""
     start, size = 0, 0
     for row, payload in enumerate(payloads):
-        more = len(json.dumps(payload))
+        more = len(json.dumps(payload)) + vector_bytes
         if size + more > REQUEST_BYTES and row > start:
             yield slice(start, row)
             start, size = row, 0
@@ -133,15 +136,25 @@ def _within_limit(payloads: list[dict[str, Any]]) -> Iterator[slice]:
     yield slice(start, len(payloads))
 
 
-def _misfit(vectors: Any, dim: int) -> str | None:
+def _misfit(vectors: Any, dims: dict[str, int]) -> str | None:
     """What keeps our points out of a collection with such vectors."""
-    if not isinstance(vectors, models.VectorParams):
-        return f"named vectors, ours have no name and {dim} numbers"
-    if vectors.size != dim:
-        return f"vectors of {vectors.size} numbers, ours have {dim}"
-    if vectors.distance != models.Distance.COSINE:
-        return f"the distance {vectors.distance.value}, ours wants Cosine"
+    there = {UNNAMED: vectors} if isinstance(vectors, models.VectorParams) else dict(vectors or {})
+    if UNNAMED in dims and UNNAMED not in there:
+        return f"named vectors, ours have no name and {dims[UNNAMED]} numbers"
+    if set(there) != set(dims):
+        return f"{_names(there)}, ours are called {', '.join(dims)}"
+    for name, dim in dims.items():
+        which = f" called {name}" if name else ""
+        if there[name].size != dim:
+            return f"vectors{which} of {there[name].size} numbers, ours have {dim}"
+        if there[name].distance != models.Distance.COSINE:
+            return f"the distance {there[name].distance.value}{which}, ours wants Cosine"
     return None
+
+
+def _names(vectors: Iterable[str]) -> str:
+    names = [name for name in vectors if name]
+    return f"vectors called {', '.join(names)}" if names else "vectors without a name"
 
 
 class _Journal:
@@ -181,24 +194,25 @@ class _Server:
         self._emit = emit
         self._policy = policy
 
-    def ensure_collection(self, target: str, dim: int) -> bool:
+    def ensure_collection(self, target: str, dims: dict[str, int]) -> bool:
         """Create the collection, or check that its vectors are ours; True if it was created."""
         exists = self._call("look up the collection", lambda: self._client.collection_exists(target))
         if not exists:
-            self._call("create the collection", lambda: self._create(target, dim))
+            self._call("create the collection", lambda: self._create(target, dims))
         found = self._call("read the collection", lambda: self._client.get_collection(target))
         vectors = found.config.params.vectors
-        if problem := _misfit(vectors, dim):
+        if problem := _misfit(vectors, dims):
             raise UploadError(
                 f"collection {target} on {self.url} has {problem}. "
                 "Give another name with --collection, or delete that collection."
             )
         return not exists
 
-    def _create(self, target: str, dim: int) -> None:
-        params = models.VectorParams(size=dim, distance=models.Distance.COSINE)
+    def _create(self, target: str, dims: dict[str, int]) -> None:
+        cosine = models.Distance.COSINE
+        params = {name: models.VectorParams(size=dim, distance=cosine) for name, dim in dims.items()}
         try:
-            self._client.create_collection(target, vectors_config=params)
+            self._client.create_collection(target, vectors_config=params.get(UNNAMED, params))
         except UnexpectedResponse as error:
             if error.status_code != HTTPStatus.CONFLICT:
                 raise  # a conflict: an earlier try got through and its answer was lost

@@ -15,15 +15,15 @@ from ultimate_embedder.export import jsonl, npy, parquet, qdrant
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
 from ultimate_embedder.types import ExportedFile
+from ultimate_embedder.vectors import UNNAMED
 
 # name in the output folder, and what writes it; each is whole or absent
-WRITERS: dict[ExportKind, tuple[str, Callable[[Points, Path], None]]] = {
-    "npy": ("embeddings.npy", npy.write),
-    "parquet": ("chunks.parquet", parquet.write),
-    "jsonl": ("points.jsonl", jsonl.write),
-    "qdrant": ("qdrant", qdrant.write),
+WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path], None]]] = {
+    "npy": (lambda points: "embeddings.npy" if UNNAMED in points.dims else "embeddings", npy.write),
+    "parquet": (lambda _: "chunks.parquet", parquet.write),
+    "jsonl": (lambda _: "points.jsonl", jsonl.write),
+    "qdrant": (lambda _: "qdrant", qdrant.write),
 }
-
 
 JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
@@ -36,11 +36,14 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emi
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
         name, write = WRITERS[kind]
-        path = folder / name
+        path = folder / name(points)
         noted = journal.get(kind)
-        if noted is None or noted["identity"] != points.identity or export_problem(path, noted):
+        if noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
             write(points, path)
-            noted = {"identity": points.identity, "size_bytes": size_bytes(path), "sha256": _checksum(path)}
+            if noted is not None and noted["name"] != path.name:
+                _delete(folder / noted["name"])
+            noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
+            noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
             journal[kind] = noted
             write_json(folder / JOURNAL, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
@@ -48,25 +51,35 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emi
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
 
 
+def has_exports(folder: Path, kinds: Sequence[ExportKind]) -> bool:
+    """Whether a collection has been exported before, in all these kinds; of what, is not looked at."""
+    journal = read_export_journal(folder)
+    return bool(kinds) and all(kind in journal and (folder / journal[kind]["name"]).exists() for kind in kinds)
+
+
 def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit) -> None:
     """Delete exports that were not asked for now and are of other points: somebody might take them for these."""
     journal = read_export_journal(folder)
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
-        path = folder / WRITERS[kind][0]
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        del journal[kind]
+        path = folder / journal.pop(kind)["name"]
+        _delete(path)
         emit(Warned(collection=points.collection, message=f"{path} was of earlier chunks and has been deleted"))
     if stale:
         write_json(folder / JOURNAL, journal)
 
 
-def export_problem(path: Path, noted: dict[str, Any]) -> str | None:
-    """What is wrong with an export that the journal lists, if anything."""
+def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
+    """What is wrong with an export that the journal of a collection lists, if anything."""
+    path = folder / noted["name"]
     if not path.exists():
         return "is missing"
     same = size_bytes(path) == noted["size_bytes"] and _checksum(path) == noted["sha256"]
     return None if same else "is not what was exported (its checksum does not match)"
+
+
+def _delete(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _checksum(path: Path) -> str:
@@ -79,4 +92,4 @@ def read_export_journal(folder: Path) -> dict[ExportKind, dict[str, Any]]:
         journal: dict[ExportKind, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return journal
+    return {kind: noted for kind, noted in journal.items() if "name" in noted}

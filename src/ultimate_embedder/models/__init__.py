@@ -1,22 +1,26 @@
 """Which models there are, where they lie, and how they encode."""
 
-from ultimate_embedder.models.encoder import Encoder, TokenBatch, TokenizedTexts, check_dim, load_encoder
+from ultimate_embedder.models.encoder import Encoder, check_dim, load_encoder, native_dim
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
     repeated_layers,
     streamed_layers,
 )
+from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.peak import predict_peak_bytes
 from ultimate_embedder.models.registry import MODELS, find_spec, unknown_model
+from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import cached_snapshot, pull_model, resolve_model, whereabouts
 from ultimate_embedder.models.verify import verify_snapshot
 
 __all__ = [
     "MODELS",
     "Encoder",
+    "LoadedModel",
     "NotApplicableError",
+    "Reranker",
     "TokenBatch",
     "TokenizedTexts",
     "cached_snapshot",
@@ -24,11 +28,14 @@ __all__ = [
     "chunked_feed_forward",
     "find_spec",
     "load_encoder",
+    "load_reranker",
+    "native_dim",
     "output_manifest",
     "predict_peak_bytes",
     "pull_model",
     "repeated_layers",
     "resolve_model",
+    "resolve_reranker",
     "streamed_layers",
     "unknown_model",
     "verify_snapshot",

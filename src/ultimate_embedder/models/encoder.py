@@ -6,19 +6,18 @@ Pooling, normalisation and prompts are the model's own.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 
 if TYPE_CHECKING:
-    import torch
     from sentence_transformers import SentenceTransformer
 
 # names that sentence-transformers itself tries, in its order
@@ -30,26 +29,10 @@ SPARE_TOKENS = 64
 CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
 
 
-@dataclass(frozen=True)
-class TokenizedTexts:
-    """Texts as token ids without padding. `rows` are id arrays, or the texts where only the model can tell."""
+class Encoder(LoadedModel):
+    """A loaded model that makes vectors."""
 
-    rows: list[Any]
-    lengths: np.ndarray
-    truncated: np.ndarray
-
-
-@dataclass(frozen=True)
-class TokenBatch:
-    """Padded features of one batch, on the host."""
-
-    features: Mapping[str, Any]
-    tokens: int
-    padded_tokens: int
-
-
-class Encoder:
-    """A loaded model on a device."""
+    output = "sentence_embedding"
 
     def __init__(
         self,
@@ -59,17 +42,13 @@ class Encoder:
         document_prompt: str,
         query_prompt: str,
         max_tokens: int,
-        dim: int | None,
     ) -> None:
-        self.name = name
-        self.model = model
+        super().__init__(name, model)
         self.document_prompt = document_prompt
         self.query_prompt = query_prompt
         self.max_tokens = max_tokens
-        self.truncate_dim = dim
-        self.dim = dim or _native_dim(model)
-        self.unit_norm = dim is not None or _ends_normalized(model)
-        self.dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        self.dim = _native_dim(model)
+        self.unit_norm = _ends_normalized(model)
         if hasattr(model.tokenizer, "model_max_length"):  # else the model knows no limit
             model.max_seq_length = max_tokens
         self._constants, self._input_names = self._learn_features()
@@ -83,22 +62,6 @@ class Encoder:
     def tokenizer_kind(self) -> str:
         """`token-sorted`, or `model` where only the model can tokenise."""
         return "token-sorted" if self.tokenizes else "model"
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.model.parameters()).device
-
-    @property
-    def weight_bytes(self) -> int:
-        """What the weights take on a device."""
-        return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
-
-    def replica(self) -> Encoder:
-        """A copy with weights of its own, made where this one's are: ask for it while they are on the host."""
-        twin = copy.copy(self)
-        twin.model = copy.deepcopy(self.model)
-        return twin
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Turn document texts into token ids, cut at the token limit."""
@@ -118,26 +81,11 @@ class Encoder:
             return TokenBatch(self._pad(chosen), tokens, padded)
         return TokenBatch(self._model_features(chosen), tokens, padded)
 
-    def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """Run the model on one batch; gives float32 vectors, one a row, where the weights are."""
-        import torch
-
-        device = self.device
-        with torch.inference_mode():
-            features = {
-                key: value.to(device) if isinstance(value, torch.Tensor) else value
-                for key, value in batch.features.items()
-            }
-            vectors: torch.Tensor = self.model(features)["sentence_embedding"].float()
-            if self.truncate_dim is not None:
-                vectors = torch.nn.functional.normalize(vectors[:, : self.truncate_dim], dim=1)
-            return vectors
-
     def encode_query(self, text: str) -> np.ndarray:
-        """Vector of a query, with the model's query prompt."""
-        prompt = self.query_prompt or None
-        vector = self.model.encode([text], prompt=prompt, truncate_dim=self.truncate_dim)[0]
-        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+        """Vector of a query, with the model's query prompt, as the model gives it."""
+        return np.asarray(
+            self.model.encode([text], prompt=self.query_prompt or None, show_progress_bar=False)[0], np.float32
+        )
 
     def pretend_features(self, rows: int, length: int) -> dict[str, Any]:
         """Features of a padded batch of that size, of no particular tokens."""
@@ -217,8 +165,9 @@ def load_encoder(
     dtype: str,
     device: str,
     max_tokens: int | None = None,
-    dim: int | None = None,
     trusted: Sequence[str] = (),
+    *,
+    token_cap: int | None = None,
 ) -> Encoder:
     """Load a model from its resolved path; no network, and its own code only where it is trusted."""
     import torch
@@ -237,16 +186,26 @@ def load_encoder(
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     loaded.eval()
-    check_dim(model, dim, _native_dim(loaded))
     spec = model.spec
     return Encoder(
         loaded,
         model.name,
         document_prompt=_own_prompt(loaded, spec.document_prompt if spec else None, DOCUMENT_PROMPT_NAMES),
         query_prompt=_own_prompt(loaded, spec.query_prompt if spec else None, QUERY_PROMPT_NAMES),
-        max_tokens=_token_limit(loaded, model.name, max_tokens),
-        dim=dim,
+        max_tokens=_token_limit(loaded, model.name, max_tokens, token_cap),
     )
+
+
+def native_dim(model: ResolvedModel) -> int | None:
+    """How long a model's vectors are, by the registry or its files, without loading it; None: they do not say."""
+    if model.spec is not None and model.spec.dim:
+        return model.spec.dim
+    for name in ("2_Dense/config.json", "1_Pooling/config.json"):
+        if (model.path / name).is_file():
+            described = json.loads((model.path / name).read_text("utf-8"))
+            found = described.get("out_features") or described.get("embedding_dimension")
+            return int(found or described.get("word_embedding_dimension") or 0) or None
+    return None
 
 
 def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
@@ -275,11 +234,11 @@ def _own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[
     return str(prompts.get(default) or "") if default else ""
 
 
-def _token_limit(model: SentenceTransformer, name: str, wanted: int | None) -> int:
+def _token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: int | None) -> int:
     own = model.max_seq_length or UNLIMITED_TOKENS
     hard = _position_limit(model)
     if wanted is None:
-        return int(min(own, hard))
+        return int(min(own, hard, cap or own))
     if wanted > hard:
         raise UsageError(f"--max-tokens {wanted}: {name} has positions for {hard} tokens and no more.")
     return wanted

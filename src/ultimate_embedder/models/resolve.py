@@ -17,7 +17,7 @@ from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
 from ultimate_embedder.models.registry import find_spec, unknown_model
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
-from ultimate_embedder.types import ModelSource, ModelSpec, ResolvedModel
+from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -27,7 +27,9 @@ def _ignore(event: Event) -> None:
     """Where nobody listens."""
 
 
-def resolve_model(name: str, access: HubAccess | None = None, emit: Emit = _ignore) -> ResolvedModel:
+def resolve_model(
+    name: str, access: HubAccess | None = None, emit: Emit = _ignore, kind: ModelKind = "embedder"
+) -> ResolvedModel:
     """Find the files of a model by registry key, hub id or path. A model that is here causes no request."""
     access = access or HubAccess(offline=True)
     spec = find_spec(name)
@@ -35,7 +37,9 @@ def resolve_model(name: str, access: HubAccess | None = None, emit: Emit = _igno
         spec = _unregistered(name)
     if spec is None:
         return _from_folder(name)
-    if spec.kind != "embedder":
+    if spec.dim and kind == "reranker":
+        raise ModelError(f"{spec.key} is an embedder: it makes vectors and scores no pairs.")
+    if spec.kind == "reranker" and kind == "embedder":
         raise ModelError(f"{spec.key} is a {spec.kind}: it scores pairs and makes no vectors.")
     _require_trust(spec, access)
     return _resolve_spec(spec, access, emit)

@@ -7,8 +7,8 @@ import time
 
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.errors import MissingModelError, ModelError
-from ultimate_embedder.events import Emit, ModelLoaded, ModelResolved, Warned
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model
+from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned
+from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.types import ResolvedModel
 
@@ -25,6 +25,7 @@ def resolve_models(config: RunConfig, emit: Emit) -> list[tuple[ModelChoice, Res
             if number and config.allow_missing_companions:
                 missing.pop()
                 emit(Warned(message=f"going on without {error.model}: it {error.why}"))
+                emit(ModelMissing(model=error.model, why=error.why))
     if len(missing) == 1:
         raise missing[0]
     if missing:
@@ -61,7 +62,7 @@ class EncoderPool:
         self.exports = config.exports
         self._config = config
         self._emit = emit
-        self._loaded: dict[tuple[int, str], Encoder] = {}
+        self._loaded: dict[tuple[str, str], Encoder] = {}
         self._lock = threading.Lock()
 
     def get(self, plan: PassPlan) -> Encoder:
@@ -74,7 +75,7 @@ class EncoderPool:
 
     def _load(self, plan: PassPlan, dtype: str, role: str = "main") -> Encoder:
         with self._lock:
-            key = (plan.number, role)
+            key = (plan.name, role)
             if key not in self._loaded:
                 self._loaded[key] = self._load_now(plan, dtype)
             return self._loaded[key]
@@ -82,12 +83,15 @@ class EncoderPool:
     def _load_now(self, plan: PassPlan, dtype: str) -> Encoder:
         started = time.perf_counter()
         config = self._config
-        encoder = load_encoder(plan.model, dtype, "cpu", config.max_tokens, config.dim, config.hub.trusted)
+        encoder = load_encoder(
+            plan.model, dtype, "cpu", config.max_tokens, config.hub.trusted, token_cap=config.token_cap
+        )
+        check_dim(plan.model, config.dim, encoder.dim)
         self._emit(
             ModelLoaded(
                 model=plan.model.name,
                 dtype=encoder.dtype,
-                dim=encoder.dim,
+                dim=config.dim or encoder.dim,
                 max_tokens=encoder.max_tokens,
                 document_prompt=encoder.document_prompt,
                 tokenizer=encoder.tokenizer_kind,

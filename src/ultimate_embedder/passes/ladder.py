@@ -24,7 +24,7 @@ import numpy as np
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.models import (
-    Encoder,
+    LoadedModel,
     NotApplicableError,
     TokenizedTexts,
     chunked_feed_forward,
@@ -55,11 +55,11 @@ class Companion(Protocol):
 class Situation:
     """A batch that does not fit, and everything a rung may need to run it all the same."""
 
-    encoder: Encoder
+    encoder: LoadedModel
     device: Device
     texts: TokenizedTexts
     rows: np.ndarray
-    exact_encoder: Callable[[], Encoder]
+    exact_encoder: Callable[[], LoadedModel]
     encode_part: Callable[[np.ndarray], np.ndarray]
     companions: Sequence[Companion] = ()
 
@@ -68,7 +68,7 @@ class Situation:
         """Tokens of the longest row."""
         return int(self.texts.lengths[self.rows].max())
 
-    def forward(self, encoder: Encoder | None = None) -> np.ndarray:
+    def forward(self, encoder: LoadedModel | None = None) -> np.ndarray:
         """Run the batch as it is."""
         encoder = encoder or self.encoder
         return np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())

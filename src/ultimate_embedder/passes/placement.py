@@ -1,45 +1,106 @@
-"""Put a model on the devices of a pass, one copy each, and take it off again whatever happens."""
+"""Put a model on the devices of a lease, and take it off again without a trace."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import time
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ultimate_embedder.devices import Device
-from ultimate_embedder.models import Encoder
+from ultimate_embedder.config import Parallelism
+from ultimate_embedder.devices import Device, DeviceGroup
+from ultimate_embedder.models import LoadedModel
 
 Report = Callable[[str, dict[str, Any]], None]
 
 
-@contextlib.contextmanager
-def placed(encoder: Encoder, devices: Sequence[Device], report: Report) -> Iterator[list[tuple[Encoder, Device]]]:
-    """Give an encoder on each device that has room for its weights; the host gets them all back after.
+class Placement:
+    """A model on devices: `seats` are the encoders that work there, each with its device."""
+
+    def __init__(
+        self, encoder: LoadedModel, devices: Sequence[Device], seats: list[tuple[LoadedModel, Device]]
+    ) -> None:
+        self.devices = tuple(devices)
+        self.weight_bytes = encoder.weight_bytes
+        self.placing_seconds = 0.0
+        self.seats = seats
+        self._hooks = encoder.count_hooks()
+
+    def evict(self) -> list[str]:
+        """Move every copy to the host and drop wrappers; gives what is left behind all the same, in words."""
+        encoders = [encoder for encoder, _ in self.seats]
+        wrappers = [weakref.ref(encoder.wrapper) for encoder in encoders if encoder.wrapper is not None]
+        for encoder in encoders:  # moved, not only dropped: somebody may still hold one
+            encoder.wrapper = None
+            encoder.model.to("cpu")
+        for device in self.devices:
+            device.release_cache()
+        leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]
+        for encoder in encoders:
+            leftovers += [f"{name} on {place}" for name, place in encoder.tensors_off_host()]
+            if (more := encoder.count_hooks() - self._hooks) > 0:
+                leftovers.append(f"{more} hooks on {encoder.name}")
+        return leftovers
+
+
+def place(encoder: LoadedModel, devices: Sequence[Device], parallelism: Parallelism, report: Report) -> Placement:
+    """Bring the weights to the devices that have room for them.
 
     Copies are made from the host's: one made on a card and moved from there would take twice its place on that card.
     Where no device has room the first one works without: the weights wait on the host and are streamed.
     """
-    copies = [encoder, *(encoder.replica() for _ in devices[1:])]
-    placements: list[tuple[Encoder, Device]] = []
-    try:
-        for mine, device in zip(copies, devices, strict=True):
-            if move(mine, device):
-                placements.append((mine, device))
-            else:
-                room = device.snapshot().usable_bytes
-                report("device_without_room", {"device": device.name, "usable_bytes": room, **_needs(encoder)})
-        if not placements:
-            report("weights_on_host", {"device": devices[0].name, **_needs(encoder)})
-            placements.append((encoder, devices[0]))
-        yield placements
-    finally:
-        for mine in copies:  # moved, not only dropped: somebody may still hold one
-            mine.model.to("cpu")
-        for device in devices:
-            device.release_cache()
+    started = time.perf_counter()
+    if parallelism == "data-parallel" and len(devices) > 1:
+        placement = _place_split(encoder, devices, report)
+    else:
+        placement = _place_replicas(encoder, devices, report, most=1 if parallelism == "none" else len(devices))
+    placement.placing_seconds = time.perf_counter() - started
+    return placement
 
 
-def move(encoder: Encoder, device: Device) -> bool:
+def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Report, most: int) -> Placement:
+    waiting = [encoder, *(encoder.replica() for _ in range(most - 1))]
+    seats: list[tuple[LoadedModel, Device]] = []
+    for device in devices:
+        if not waiting:
+            break
+        if move(waiting[0], device):
+            seats.append((waiting.pop(0), device))
+        else:
+            _report_no_room(encoder, device, report)
+    return Placement(encoder, devices, seats or _without_weights(encoder, devices, report))
+
+
+def _place_split(encoder: LoadedModel, devices: Sequence[Device], report: Report) -> Placement:
+    """One copy, on the first device; `nn.DataParallel` sends it to the others with every batch."""
+    room = [device for device in devices if device.hold_ceiling().usable_bytes >= encoder.weight_bytes]
+    for device in devices:
+        if device not in room:
+            _report_no_room(encoder, device, report)
+    if not room or not move(encoder, room[0]):
+        return Placement(encoder, devices, _without_weights(encoder, devices, report))
+    if len(room) == 1:
+        return Placement(encoder, devices, [(encoder, room[0])])
+    placement = Placement(encoder, devices, [])
+    split = encoder.split_over([device.torch_device for device in room])
+    placement.seats.append((split, DeviceGroup(room, encoder.weight_bytes)))
+    return placement
+
+
+def _without_weights(
+    encoder: LoadedModel, devices: Sequence[Device], report: Report
+) -> list[tuple[LoadedModel, Device]]:
+    report("weights_on_host", {"device": devices[0].name, "weight_bytes": encoder.weight_bytes})
+    return [(encoder, devices[0])]
+
+
+def _report_no_room(encoder: LoadedModel, device: Device, report: Report) -> None:
+    room = device.snapshot().usable_bytes
+    details = {"device": device.name, "usable_bytes": room, "weight_bytes": encoder.weight_bytes}
+    report("device_without_room", details)
+
+
+def move(encoder: LoadedModel, device: Device) -> bool:
     """Put the weights on a device, if it has room for them; else they stay on the host."""
     if encoder.weight_bytes > device.hold_ceiling().usable_bytes:
         return False
@@ -54,7 +115,3 @@ def move(encoder: Encoder, device: Device) -> bool:
     encoder.model.to("cpu")
     device.release_cache()
     return False
-
-
-def _needs(encoder: Encoder) -> dict[str, Any]:
-    return {"weight_bytes": encoder.weight_bytes}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
@@ -16,16 +17,17 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
-from ultimate_embedder.config import ExportKind
+from ultimate_embedder.config import ExportKind, Parallelism
+from ultimate_embedder.devices import Device, Lease
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import BatchEncoded, Emit, Mitigated, PassFinished, PassStarted, WindowTokenized
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.passes.ahead import run_ahead
 from ultimate_embedder.passes.encoders import EncoderPool
 from ultimate_embedder.passes.modes import PassPlan
-from ultimate_embedder.passes.placement import placed
+from ultimate_embedder.passes.placement import Placement, place
 from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
-from ultimate_embedder.passes.worker import EncodedBatch, Worker
+from ultimate_embedder.passes.worker import EncodedBatch, Learned, Worker
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import VectorStore, fingerprint
 
@@ -34,76 +36,134 @@ EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdra
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
-def run_pass(
-    plan: PassPlan,
-    collection: str,
-    table: ChunkTable,
-    store: VectorStore,
-    encoders: EncoderPool,
-    stop: StopSwitch,
-    emit: Emit,
-) -> None:
-    """Give every text of the table a vector in the store, unless it is stopped. Texts that have one cost nothing."""
-    wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
-    encoder = encoders.get(plan) if wanted.any() else None
-    started = time.perf_counter()
-    emit(
-        PassStarted(
-            collection=collection,
-            model=plan.model.name,
-            model_pass=plan.number,
-            weight=plan.weight,
-            devices=[device.name for device in plan.devices],
-            dtype=plan.identity.dtype,
-            fingerprint=fingerprint(plan.identity),
-            texts=table.distinct_texts(),
-            stored_texts=table.distinct_texts() - int(wanted.sum()),
-        )
-    )
-    if encoder is not None:
-        require_room(store.folder, int(wanted.sum()), len(table), encoder.dim, encoders.exports)
-        _Run(plan, collection, store, stop, emit).encode(encoder, lambda: encoders.exact(plan), table, wanted)
-    emit(
-        PassFinished(
-            collection=collection,
-            model=plan.model.name,
-            model_pass=plan.number,
-            dim=store.dim or 0,
-            stored_chunks=int(store.holds(table.keys).sum()),
-            truncated=store.count_truncated(table.keys),
-            seconds=time.perf_counter() - started,
-        )
-    )
+class PassRun:
+    """One pass over one collection: gives every text of the table a vector in the store, in one turn or in several."""
 
-
-class _Run:
-    """The workers of one pass, and what they share: the feed of batches and the store."""
-
-    def __init__(self, plan: PassPlan, collection: str, store: VectorStore, stop: StopSwitch, emit: Emit) -> None:
-        self._plan = plan
-        self._stop = stop
-        self._collection = collection
+    def __init__(
+        self,
+        plan: PassPlan,
+        collection: str,
+        table: ChunkTable,
+        store: VectorStore,
+        encoders: EncoderPool,
+        stop: StopSwitch,
+        emit: Emit,
+    ) -> None:
+        self.plan = plan
+        self.collection = collection
+        self.wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
+        """Rows that need encoding. Texts that have a vector, or share a text with an earlier row, cost nothing."""
+        self._table = table
         self._store = store
+        self._encoders = encoders
+        self._stop = stop
         self._emit = emit
+        self._seconds = 0.0
         self._storing = threading.Lock()
         self._batch_numbers = itertools.count()
+        self._learned: dict[str, Learned] = {}
+        self._largest_batch: dict[str, int] = {}
+        self._rows = 0
 
-    def encode(
-        self, encoder: Encoder, exact_encoder: Callable[[], Encoder], table: ChunkTable, wanted: np.ndarray
-    ) -> None:
-        """Encode the wanted rows on all devices of the pass."""
+    @property
+    def rows(self) -> int:
+        """Rows of the table, wanted or not."""
+        return len(self.wanted)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model, on the host unless it is seated."""
+        return self._encoders.get(self.plan)
+
+    def start(self, devices: Sequence[Device]) -> None:
+        """Load the model, if there is anything to encode, and say what is about to happen."""
+        if self.wanted.any():
+            dim = self.plan.identity.dim or self.encoder.dim
+            new_texts = int(self.wanted.sum())
+            require_room(self._store.folder, new_texts, len(self._table), dim, self._encoders.exports)
+        texts = self._table.distinct_texts()
+        self._emit(
+            PassStarted(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                weight=self.plan.weight,
+                devices=[device.name for device in devices],
+                dtype=self.plan.identity.dtype,
+                fingerprint=fingerprint(self.plan.identity),
+                texts=texts,
+                stored_texts=texts - int(self.wanted.sum()),
+            )
+        )
+
+    def finish(self) -> None:
+        """Say what has happened."""
+        keys = self._table.keys
+        self._emit(
+            PassFinished(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                weight=self.plan.weight,
+                devices=list(self._largest_batch),
+                rows=self._rows,
+                batch_rows=sum(self._largest_batch.values()),
+                dim=self._store.dim or 0,
+                stored_chunks=int(self._store.holds(keys).sum()),
+                truncated=self._store.count_truncated(keys),
+                seconds=self._seconds,
+            )
+        )
+
+    @contextlib.contextmanager
+    def seated(
+        self,
+        lease: Lease,
+        parallelism: Parallelism,
+        *,
+        companions: Sequence[Worker] = (),
+        refuges: Sequence[Device] = (),
+    ) -> Iterator[list[Worker]]:
+        """Workers on the leased devices; the weights are there, or are brought there."""
+        started = time.perf_counter()
+        if not isinstance(lease.resident, Placement):
+            # on a CPU the exact model does the work, whatever the pass is in: it is the faster one there
+            on_cpu = all(device.name == "cpu" for device in lease.devices) and self.plan.identity.dtype != "float32"
+            encoder = self._encoders.exact(self.plan) if on_cpu else self.encoder
+            lease.resident = place(encoder, lease.devices, parallelism, self._report)
+        lease.moving_seconds += time.perf_counter() - started
+        workers = [
+            Worker(
+                encoder,
+                device,
+                lambda: self._encoders.exact(self.plan),
+                self._reporter(device.name),
+                dim=self.plan.identity.dim,
+                learned=self._learned.get(device.name),
+                companions=companions,
+                refuges=refuges,
+            )
+            for encoder, device in lease.resident.seats
+        ]
+        try:
+            yield workers
+        finally:
+            self._learned = {worker.device.name: worker.learned() for worker in workers}
+            self._seconds += time.perf_counter() - started
+
+    def encode(self, workers: Sequence[Worker], rows: slice) -> None:
+        """Encode those of the table's rows that are wanted, on all workers."""
+        wanted = np.zeros_like(self.wanted)
+        wanted[rows] = self.wanted[rows]
         with (
             self._store,
-            placed(encoder, self._plan.devices, self._report) as placements,
             # the host's tokeniser, not a device's: it is used on another thread
-            closing(run_ahead(tokenized_windows(table, wanted, encoder))) as windows,
+            closing(run_ahead(tokenized_windows(self._table, wanted, self.encoder))) as windows,
         ):
             may_go_on = partial(_nothing_said, self._stop)
-            feed = BatchFeed(windows, self._enough_tokens(), self._window_done, may_go_on)
-            workers = [
-                Worker(replica, device, exact_encoder, self._reporter(device.name)) for replica, device in placements
-            ]
-            _run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
+            enough = max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers)
+            feed = BatchFeed(windows, len(workers), enough, self._window_done, may_go_on)
+            run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
 
     def _work(self, worker: Worker, feed: BatchFeed) -> None:
         waiting_since = time.perf_counter()
@@ -117,21 +177,19 @@ class _Run:
             waiting_since = time.perf_counter()
             self._batch_done(worker, window, batch.rows, encoded, waited)
 
-    def _enough_tokens(self) -> int:
-        return max(device.fixed_budget_tokens or ENOUGH_TOKENS for device in self._plan.devices)
-
     def _reporter(self, device: str) -> Callable[[str, dict[str, Any]], None]:
         return lambda kind, details: self._report(kind, {"device": device, **details})
 
     def _report(self, kind: str, details: dict[str, Any]) -> None:
-        details = {"model": self._plan.model.name, **details}
-        self._emit(Mitigated(collection=self._collection, kind=kind, details=details))
+        details = {"model": self.plan.name, **details}
+        self._emit(Mitigated(collection=self.collection, kind=kind, details=details))
 
     def _window_done(self, window: Window) -> None:
         self._emit(
             WindowTokenized(
-                collection=self._collection,
-                model=self._plan.model.name,
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
                 texts=len(window.keys),
                 tokens=int(window.texts.lengths.sum()),
                 truncated=int(window.texts.truncated.sum()),
@@ -143,13 +201,17 @@ class _Run:
         self, worker: Worker, window: Window, rows: np.ndarray, encoded: EncodedBatch, waited: float
     ) -> None:
         lengths = window.texts.lengths[rows]
+        device = worker.device.name
+        with self._storing:
+            self._rows += len(rows)
+            self._largest_batch[device] = max(len(rows), self._largest_batch.get(device, 0))
         self._emit(
             BatchEncoded(
-                collection=self._collection,
-                model=self._plan.model.name,
-                model_pass=self._plan.number,
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
                 batch_index=next(self._batch_numbers),
-                device=worker.device.name,
+                device=device,
                 rows=len(rows),
                 tokens=int(lengths.sum()),
                 padded_tokens=int(lengths.max()) * len(rows),
@@ -166,7 +228,7 @@ class _Run:
         )
 
 
-def _run_all(jobs: list[Callable[[], None]], stop: Callable[[], None]) -> None:
+def run_all(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
     """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
         futures = [pool.submit(job) for job in jobs]

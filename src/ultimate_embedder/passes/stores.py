@@ -17,7 +17,6 @@ def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -
     root = config.output / collection / "store"
     if config.fresh:
         shutil.rmtree(root / fingerprint(plan.identity), ignore_errors=True)
-        (root / "exports.json").unlink(missing_ok=True)  # the exports are of the vectors that are thrown away
     others = earlier_identities(root)
     store = VectorStore(root, plan.identity)
     notes = list(store.notes)

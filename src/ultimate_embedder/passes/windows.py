@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
 
 WINDOW_TEXTS = 4096
+BATCHES_EACH = 4  # of a window, at least: so workers end together, and lengths that differ much are not mixed
+LEAST_SHARE_TOKENS = 2048
 WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
 
 
@@ -32,11 +35,14 @@ class BatchFeed:
     def __init__(
         self,
         windows: Iterator[Window],
+        workers: int,
         enough_tokens: int,
         on_window: Callable[[Window], None],
         may_go_on: Callable[[], bool],
     ) -> None:
         self._windows = windows
+        self._workers = workers
+        self._share_tokens = 0
         self._may_go_on = may_go_on
         self._enough_tokens = enough_tokens
         self._on_window = on_window
@@ -49,7 +55,7 @@ class BatchFeed:
         """The next batch and the window it is from; None when there is nothing left, or nothing wanted."""
         with self._lock:
             while not self._stopped and self._may_go_on():
-                batch = self._cutter.cut(most_rows) if self._cutter else None
+                batch = self._cutter.cut(partial(self._fair_rows, most_rows)) if self._cutter else None
                 if batch is not None and self._window is not None:
                     return self._window, batch
                 self._window = next(self._windows, None)
@@ -57,8 +63,15 @@ class BatchFeed:
                     self._stopped = True
                     break
                 self._on_window(self._window)
-                self._cutter = BatchCutter(self._window.texts.lengths, self._enough_tokens)
+                lengths = self._window.texts.lengths
+                self._share_tokens = max(LEAST_SHARE_TOKENS, int(lengths.sum()) // (self._workers * BATCHES_EACH))
+                self._cutter = BatchCutter(lengths, min(self._enough_tokens, self._share_tokens))
             return None
+
+    def _fair_rows(self, most_rows: Callable[[int], int], longest: int) -> int:
+        """What a worker can take; where there are several, not so much that nothing is left for the others."""
+        rows = most_rows(longest)
+        return min(rows, max(1, self._share_tokens // longest)) if self._workers > 1 else rows
 
     def stop(self) -> None:
         """Hand out nothing more."""

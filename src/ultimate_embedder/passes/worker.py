@@ -6,16 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, MemoryModel, after_failure, after_success, decide
 from ultimate_embedder.devices import CpuDevice, Device
-from ultimate_embedder.models import Encoder, TokenizedTexts, predict_peak_bytes
+from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts, predict_peak_bytes
 from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
 from ultimate_embedder.passes.placement import move
 from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.vectors import shorten
 
 UNIT_NORM_TOLERANCE = 0.01
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
@@ -37,20 +39,34 @@ class EncodedBatch:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What batches have taught about a model on a device."""
+
+    memory: MemoryModel
+    allowance: Allowance | None
+
+
 class Worker:
     """Encodes batches on one device. Every change of course goes to `report`."""
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: LoadedModel,
         device: Device,
-        exact_encoder: Callable[[], Encoder],
+        exact_encoder: Callable[[], LoadedModel],
         report: Report,
         *,
+        dim: int | None = None,
+        learned: Learned | None = None,
+        is_bad: Callable[[np.ndarray], np.ndarray] | None = None,
         companions: Sequence[Companion] = (),
         refuges: Sequence[Device] = (),
     ) -> None:
-        """`companions` can be asked to make room; `refuges` are where this one goes when it is asked to."""
+        """`dim` cuts the vectors; `learned` is from an earlier turn on the device; `is_bad` marks unusable rows.
+
+        `companions` can be asked to make room; `refuges` are where this one goes when it is asked to.
+        """
         self.device = device
         self.pauses = 0
         self._companions = companions
@@ -59,13 +75,24 @@ class Worker:
         self._encoder = encoder
         self._exact_encoder = exact_encoder
         self._report = report
-        self._memory = MemoryModel(self._predict)
-        self._allowance: Allowance | None = None
+        self._dim = dim
+        self._is_bad = is_bad or partial(bad_rows, unit_norm=dim is not None or encoder.unit_norm)
+        self._memory = learned.memory if learned else MemoryModel(self._predict)
+        self._memory.predict_peak = self._predict
+        self._allowance: Allowance | None = learned.allowance if learned else None
+
+    def learned(self) -> Learned:
+        """What a worker on the same device needs not learn again."""
+        return Learned(self._memory, self._allowance)
 
     def most_rows(self, longest: int) -> int:
         """How many rows of that length the next batch may have."""
         if self.device.fixed_budget_tokens is not None:
             return self.device.fixed_budget_tokens // max(1, longest)
+        with self.device.turn:  # else another model's activations would be taken for weights
+            return self._most_rows(longest)
+
+    def _most_rows(self, longest: int) -> int:
         decision = decide(self._allowance, self.device.hold_ceiling(), self._memory.reserve_ratio)
         rows = self._memory.most_rows(longest, decision.allowance.activation_bytes)
         if self._allowance is not None and decision.action != "keep":
@@ -80,12 +107,16 @@ class Worker:
                 },
             )
         self._allowance = decision.allowance
-        return rows
+        return rows * self.device.lanes
 
     def encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
         """Encode a batch, whatever it takes."""
-        with self._busy:
-            return self._encode(texts, batch)
+        while True:
+            device = self.device
+            # the device before ourselves: who has it may ask us to make room meanwhile
+            with device.turn, self._busy:
+                if device is self.device:
+                    return self._encode(texts, batch)
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -121,16 +152,19 @@ class Worker:
         vectors, whole = self._run(texts, batch.rows)
         after = self.device.snapshot()
         measured = after.peak_bytes - before.allocated_bytes
-        if whole and self.device.fixed_budget_tokens is None:
+        learns = whole and self.device.fixed_budget_tokens is None and self.device.lanes == 1
+        if learns:
             self._learn(texts, batch, before, after)
-        bad = bad_rows(vectors, self._encoder.unit_norm)
+        if self._dim is not None:
+            vectors = shorten(vectors, self._dim)
+        bad = self._is_bad(vectors)
         exact_rows = self._rerun_exactly(texts, batch.rows, vectors, bad)
         return EncodedBatch(
             vectors=vectors,
             bad=bad,
             exact_rows=exact_rows,
             predicted_bytes=predicted,
-            measured_bytes=measured if whole else 0,
+            measured_bytes=measured if learns else 0,
             before=before,
             after=after,
             seconds=time.perf_counter() - started,
@@ -152,7 +186,7 @@ class Worker:
         else:
             rungs = WITHOUT_WEIGHTS
         situation = Situation(
-            encoder=self._encoder,
+            encoder=self._encoder.alone(),
             device=self.device,
             texts=texts,
             rows=rows,
@@ -192,8 +226,9 @@ class Worker:
         if not count or self._encoder.dtype == "float32":
             return 0
         exact = self._exact_encoder()
-        vectors[bad] = exact.forward(exact.batch(texts, rows[bad])).cpu().numpy()
-        bad[:] = bad_rows(vectors, self._encoder.unit_norm)
+        again = exact.forward(exact.batch(texts, rows[bad])).cpu().numpy()
+        vectors[bad] = shorten(again, self._dim) if self._dim is not None else again
+        bad[:] = self._is_bad(vectors)
         self._report("fp32_rerun", {"rows": count, "still_unusable": int(bad.sum())})
         return count
 
@@ -211,10 +246,10 @@ class Worker:
             return 0
         lengths = texts.lengths[rows]
         uniform = bool((lengths == lengths.max()).all())
-        return self._memory.allocated_bytes(len(rows), int(lengths.max()), uniform)
+        return self._memory.allocated_bytes(-(-len(rows) // self.device.lanes), int(lengths.max()), uniform)
 
     def _predict(self, rows: int, length: int) -> int:
-        if not self._encoder.tokenizes:
+        if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:
             return rows * length * GUESSED_BYTES_PER_TOKEN
         return predict_peak_bytes(self._encoder, rows, length)
 

@@ -13,19 +13,19 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class Bar(Protocol):
-    """Something that shows how far a piece of work is."""
+    """Something that shows how far pieces of work are, several at a time; `key` tells them apart."""
 
-    def begin(self, label: str, total: int, done: int) -> None:
+    def begin(self, key: str, label: str, total: int, done: int) -> None:
         """Start a piece of work, `done` of it done before."""
 
-    def advance(self, amount: int) -> None:
+    def advance(self, key: str, amount: int) -> None:
         """Some of it is done."""
 
-    def end(self) -> None:
+    def end(self, key: str) -> None:
         """All of it is done."""
 
     def say(self, line: str) -> None:
-        """Print a line without disturbing the bar."""
+        """Print a line without disturbing the bars."""
 
     def close(self) -> None:
         """Leave the screen as a user expects it."""
@@ -57,26 +57,32 @@ class Progress:
                 bar.say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
-                bar.end()
+                bar.end(event.model)
                 bar.say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
             case events.ModelFetchStarted():
-                bar.begin(f"fetching {event.model}, kB", event.size_bytes // 1000, 0)
+                bar.begin(event.model, f"fetching {event.model}, kB", event.size_bytes // 1000, 0)
             case events.ModelBytesFetched():
-                bar.advance(event.size_bytes // 1000)
+                bar.advance(event.model, event.size_bytes // 1000)
             case events.ModelLoaded():
                 bar.say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
+            case events.ModeChosen() if event.mode != "single":
+                shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
+                bar.say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
             case events.PassStarted() if event.texts > event.stored_texts:
-                bar.begin(f"{name} · {event.model} on {', '.join(event.devices)}", event.texts, event.stored_texts)
+                label = f"{name} · {event.model} on {', '.join(event.devices)}"
+                bar.begin(event.model, label, event.texts, event.stored_texts)
             case events.PassStarted():
-                bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run")
+                bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run ({event.model})")
             case events.BatchEncoded():
-                bar.advance(event.rows)
-            case events.PassFinished() | events.UploadFinished():
-                bar.end()
+                bar.advance(event.model, event.rows)
+            case events.PassFinished():
+                bar.end(event.model)
             case events.UploadStarted():
-                bar.begin(f"{name} → {event.target}", event.points, event.uploaded)
+                bar.begin(event.target, f"{name} → {event.target}", event.points, event.uploaded)
             case events.BatchUploaded():
-                bar.advance(event.points)
+                bar.advance(event.target, event.points)
+            case events.UploadFinished():
+                bar.end(event.target)
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
                 bar.say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: again in {wait}")
@@ -100,13 +106,13 @@ def make_progress(quiet: bool) -> Progress:
 
 
 class _NoBar:
-    def begin(self, label: str, total: int, done: int) -> None:
+    def begin(self, key: str, label: str, total: int, done: int) -> None:
         pass
 
-    def advance(self, amount: int) -> None:
+    def advance(self, key: str, amount: int) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, key: str) -> None:
         pass
 
     def say(self, line: str) -> None:
@@ -117,7 +123,7 @@ class _NoBar:
 
 
 class _TerminalBar:
-    """A rich progress bar."""
+    """Rich progress bars."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -132,22 +138,21 @@ class _TerminalBar:
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self._task: Any = None
-        self._started = 0.0
-        self._advanced = 0
+        self._tasks: dict[str, tuple[Any, _Pace]] = {}
 
-    def begin(self, label: str, total: int, done: int) -> None:
+    def begin(self, key: str, label: str, total: int, done: int) -> None:
         self._progress.start()
-        self._task = self._progress.add_task(label, total=total, completed=done, rate="")
-        self._started, self._advanced = time.monotonic(), 0
+        self._tasks[key] = (self._progress.add_task(label, total=total, completed=done, rate=""), _Pace(done))
 
-    def advance(self, amount: int) -> None:
-        self._advanced += amount
-        rate = self._advanced / max(time.monotonic() - self._started, 1e-9)
-        self._progress.update(self._task, advance=amount, rate=f"{rate:,.0f}/s")
+    def advance(self, key: str, amount: int) -> None:
+        task, pace = self._tasks[key]
+        pace.done += amount
+        self._progress.update(task, advance=amount, rate=f"{pace.rate():,.0f}/s")
 
-    def end(self) -> None:
-        self._progress.stop()
+    def end(self, key: str) -> None:
+        self._tasks.pop(key, None)
+        if not self._tasks:
+            self._progress.stop()
 
     def say(self, line: str) -> None:
         self._progress.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -157,54 +162,54 @@ class _TerminalBar:
 
 
 class _NotebookBar:
-    """A tqdm bar, which draws itself as a widget where the notebook can."""
+    """tqdm bars, which draw themselves as widgets where the notebook can."""
 
     def __init__(self) -> None:
-        self._bar: Any = None
+        self._bars: dict[str, Any] = {}
 
-    def begin(self, label: str, total: int, done: int) -> None:
+    def begin(self, key: str, label: str, total: int, done: int) -> None:
         from tqdm.auto import tqdm
 
-        self._bar = tqdm(desc=label, total=total, initial=done, unit=" chunks")
+        self._bars[key] = tqdm(desc=label, total=total, initial=done, unit=" chunks")
 
-    def advance(self, amount: int) -> None:
-        if self._bar is not None:
-            self._bar.update(amount)
+    def advance(self, key: str, amount: int) -> None:
+        if key in self._bars:
+            self._bars[key].update(amount)
 
-    def end(self) -> None:
-        self.close()
+    def end(self, key: str) -> None:
+        if key in self._bars:
+            self._bars.pop(key).close()
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        for key in list(self._bars):
+            self.end(key)
 
 
 class _Lines:
     """A line at the beginning, now and then, and at the end: for pipes, files and CI."""
 
     def __init__(self) -> None:
-        self._label = ""
-        self._total = self._done = self._done_before = 0
-        self._began = self._spoke = 0.0
+        self._works: dict[str, tuple[str, int, _Pace]] = {}
+        self._spoke = 0.0
 
-    def begin(self, label: str, total: int, done: int) -> None:
-        self._label, self._total, self._done, self._done_before = label, total, done, done
-        self._began = self._spoke = time.monotonic()
+    def begin(self, key: str, label: str, total: int, done: int) -> None:
+        self._works[key] = (label, total, _Pace(done))
+        self._spoke = time.monotonic()
         self.say(f"{label}: {done} of {total}")
 
-    def advance(self, amount: int) -> None:
-        self._done += amount
+    def advance(self, key: str, amount: int) -> None:
+        self._works[key][2].done += amount
         if time.monotonic() - self._spoke >= SECONDS_BETWEEN_LINES:
-            self._speak()
+            for each in self._works:
+                self._speak(each)
 
-    def end(self) -> None:
-        if self._label:
-            self._speak()
-            self._label = ""
+    def end(self, key: str) -> None:
+        if key in self._works:
+            self._speak(key)
+            del self._works[key]
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -212,10 +217,21 @@ class _Lines:
     def close(self) -> None:
         pass
 
-    def _speak(self) -> None:
+    def _speak(self, key: str) -> None:
+        label, total, pace = self._works[key]
         self._spoke = time.monotonic()
-        rate = (self._done - self._done_before) / max(self._spoke - self._began, 1e-9)
-        self.say(f"{self._label}: {self._done} of {self._total}, {rate:,.0f}/s")
+        self.say(f"{label}: {pace.done} of {total}, {pace.rate():,.0f}/s")
+
+
+class _Pace:
+    """How much is done, and how fast it goes."""
+
+    def __init__(self, done: int) -> None:
+        self.done = self._done_before = done
+        self._began = time.monotonic()
+
+    def rate(self) -> float:
+        return (self.done - self._done_before) / max(time.monotonic() - self._began, 1e-9)
 
 
 def _in_notebook() -> bool:

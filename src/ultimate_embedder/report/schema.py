@@ -75,8 +75,10 @@ class PassSummary(_Part):
     texts: int = Field(description="different texts in the collection")
     stored_texts: int = Field(description="of these, how many had a vector before the run")
     encoded_texts: int = Field(0, description="texts that this run encoded")
+    stored_chunks: int = Field(0, description="chunks that have their vector from this model, when the pass ended")
     batches: int = 0
     largest_batch_rows: int = 0
+    batch_rows: int = Field(0, description="rows at work at once, at most: the largest batches of all devices together")
     tokens: int = 0
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
@@ -94,6 +96,31 @@ class PassSummary(_Part):
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
     )
+
+
+class LeaseSummary(_Part):
+    """Devices given to a model, or given back; memory before it moved in, or after it had left."""
+
+    event_type: Literal["acquire", "release", "evict"]
+    timestamp: float
+    model: str
+    devices: list[str]
+    memory: list[dict[str, Any]] = Field(default_factory=list, description="one entry a device")
+    evicted: list[str] = Field(default_factory=list, description="models that had to make room")
+    saved_bytes: int = Field(0, description="weights that were still there from an earlier lease")
+    saved_seconds: float = 0.0
+    kept_bytes: int = Field(0, description="weights that stay on each device for the next lease")
+    leftovers: list[str] = Field(default_factory=list, description="what should have gone and has not")
+    moving_seconds: float = Field(0.0, description="spent on moving weights")
+    why: str = ""
+
+
+class FusionSummary(_Part):
+    """What the models' vectors became."""
+
+    method: str
+    weights: dict[str, float] = Field(description="by model; they sum to one")
+    vectors: dict[str, int] = Field(default_factory=dict, description="name ('' for none) and dimension")
 
 
 class ExportSummary(_Part):
@@ -125,7 +152,12 @@ class CollectionSummary(_Part):
     chunks: ChunkCounts = Field(default_factory=lambda: ChunkCounts())
     rejected: list[RejectedRecord] = Field(default_factory=list)
     repeated_ids: list[RepeatedChunkId] = Field(default_factory=list)
+    mode: str | None = Field(None, description="how the models shared the devices; single for one model")
+    mode_reason: str = ""
+    turn_texts: list[int] = Field(default_factory=list, description="lengths of the turns, where models take turns")
+    fusion: FusionSummary | None = None
     models: list[ModelSummary] = Field(default_factory=list)
+    leases: list[LeaseSummary] = Field(default_factory=list)
     passes: list[PassSummary] = Field(default_factory=list)
     exports: list[ExportSummary] = Field(default_factory=list)
     target_qdrant_collection: str | None = None
@@ -151,7 +183,7 @@ class RunSummary(_Part):
     chunks: str = ""
     output: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
-    ensemble_mode: str = "disabled"
+    ensemble_mode: str = Field("disabled", description="of collections with several models")
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
 

@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
@@ -18,6 +18,8 @@ from ultimate_embedder.files import write_json
 from ultimate_embedder.report.schema import (
     CollectionSummary,
     ExportSummary,
+    FusionSummary,
+    LeaseSummary,
     MitigationSummary,
     ModelSummary,
     PassSummary,
@@ -60,17 +62,23 @@ class SummaryBuilder:
             events.ChunksLoaded: self._chunks_loaded,
             events.ModelResolved: self._model_resolved,
             events.ModelLoaded: self._model_loaded,
+            events.ModeChosen: self._mode_chosen,
+            events.LeaseAcquired: self._lease_acquired,
+            events.LeaseReleased: self._lease_released,
+            events.ModelEvicted: self._model_evicted,
+            events.TurnsResized: self._turns_resized,
             events.PassStarted: self._pass_started,
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
             events.PassFinished: self._pass_finished,
+            events.VectorsFused: self._vectors_fused,
             events.ExportWritten: self._export_written,
             events.Mitigated: self._mitigated,
             events.Warned: self._warned,
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
-        self._prediction_errors: dict[str, list[float]] = {}  # by device, of the current pass
+        self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
         self._model_seconds = 0.0  # spent loading since the current collection began
 
     def __call__(self, event: events.Event) -> None:
@@ -103,6 +111,7 @@ class SummaryBuilder:
     def _collection_started(self, event: events.CollectionStarted) -> None:
         self._of(event).files = event.files
         self._model_seconds = 0.0
+        self._prediction_errors.clear()
 
     def _chunk_rejected(self, event: events.ChunkRejected) -> None:
         collection = self._of(event)
@@ -135,13 +144,47 @@ class SummaryBuilder:
         model.document_prompt = event.document_prompt
         self._model_seconds += event.seconds
 
+    def _mode_chosen(self, event: events.ModeChosen) -> None:
+        collection = self._of(event)
+        collection.mode, collection.mode_reason = event.mode, event.why
+        if len(event.weights) > 1:
+            self.summary.ensemble_mode = event.mode
+            collection.fusion = FusionSummary(method=event.fusion, weights=event.weights)
+
+    def _lease_acquired(self, event: events.LeaseAcquired) -> None:
+        self._note_lease(event, "acquire")
+
+    def _lease_released(self, event: events.LeaseReleased) -> None:
+        self._note_lease(event, "release")
+        if event.leftovers:
+            self._of(event).warnings.append(f"{event.model} has left behind: {'; '.join(event.leftovers)}")
+
+    def _model_evicted(self, event: events.ModelEvicted) -> None:
+        if self.summary.collections:  # what is kept between collections goes into the latest one's books
+            latest = self.summary.collections[-1].collection
+            self._note_lease(dataclasses.replace(event, collection=latest), "evict")
+
+    def _note_lease(
+        self,
+        event: events.LeaseAcquired | events.LeaseReleased | events.ModelEvicted,
+        kind: Literal["acquire", "release", "evict"],
+    ) -> None:
+        collection, fields = self._of(event), dataclasses.asdict(event)
+        if len(collection.leases) < MOST_LISTED:
+            known = {key: fields[key] for key in LeaseSummary.model_fields if key in fields}
+            collection.leases.append(LeaseSummary(event_type=kind, **known))
+
+    def _turns_resized(self, event: events.TurnsResized) -> None:
+        self._of(event).turn_texts.append(event.texts)
+
     def _pass_started(self, event: events.PassStarted) -> None:
         collection = self._of(event)
         fields = dataclasses.asdict(event)
         collection.passes.append(PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields}))
+        collection.models.append(self._models[event.model].model_copy(update={"weight": event.weight}))
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
-        self._of(event).passes[-1].tokenize_seconds += event.seconds
+        self._of(event).passes[event.model_pass].tokenize_seconds += event.seconds
 
     def _batch_encoded(self, event: events.BatchEncoded) -> None:
         collection = self._of(event)
@@ -161,29 +204,40 @@ class SummaryBuilder:
         current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
         if event.measured_bytes and event.predicted_bytes:
             error = abs(event.predicted_bytes - event.measured_bytes) / event.measured_bytes
-            self._prediction_errors.setdefault(event.device, []).append(error)
+            self._prediction_errors.setdefault((event.model_pass, event.device), []).append(error)
 
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
         current.dim, current.truncated = event.dim, event.truncated
         current.seconds = event.seconds
-        settled = [error for errors in self._prediction_errors.values() for error in errors[LEARNING_BATCHES:]]
+        current.batch_rows = event.batch_rows
+        settled = [
+            error
+            for (number, _), errors in self._prediction_errors.items()
+            for error in errors[LEARNING_BATCHES:]
+            if number == event.model_pass
+        ]
         if settled:
             current.prediction_error = sorted(settled)[int(0.95 * (len(settled) - 1))]
-        self._prediction_errors.clear()
         if current.tokens:
             current.padding_ratio = current.padded_tokens / current.tokens
             current.texts_per_second = current.encoded_texts / current.seconds
             current.tokens_per_second = current.tokens / current.seconds
-        collection.chunks.truncated = event.truncated
-        collection.chunks.embedded = event.stored_chunks
+        collection.chunks.truncated = max(each.truncated for each in collection.passes)
+        current.stored_chunks = event.stored_chunks
+        collection.chunks.embedded = min(each.stored_chunks for each in collection.passes)
         collection.seconds_by_stage["encode"] += current.seconds
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        model = self._models[event.model].model_copy()
-        model.weight, model.dim = current.weight, event.dim
-        collection.models.append(model)
+        known = self._models[event.model].model_copy(update={"weight": event.weight, "dim": event.dim})
+        collection.models[event.model_pass] = known
+
+    def _vectors_fused(self, event: events.VectorsFused) -> None:
+        collection = self._of(event)
+        collection.chunks.embedded = event.points
+        if collection.fusion is not None:
+            collection.fusion.vectors = event.dims
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)

@@ -1,5 +1,29 @@
-"""Vectors on disk."""
+"""Vectors on disk, and what several models' vectors become."""
 
+from ultimate_embedder.vectors.fusion import (
+    UNNAMED,
+    Candidate,
+    FusedVectors,
+    Fusion,
+    Member,
+    Vectors,
+    plan_fusion,
+    shorten,
+)
 from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
 
-__all__ = ["VectorStore", "earlier_identities", "fingerprint", "read_ledger", "shard_problem"]
+__all__ = [
+    "UNNAMED",
+    "Candidate",
+    "FusedVectors",
+    "Fusion",
+    "Member",
+    "VectorStore",
+    "Vectors",
+    "earlier_identities",
+    "fingerprint",
+    "plan_fusion",
+    "read_ledger",
+    "shard_problem",
+    "shorten",
+]

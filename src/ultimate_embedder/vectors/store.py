@@ -123,6 +123,11 @@ class VectorStore:
             vectors[chosen] = stored["vector"][rows[chosen]]
         return vectors
 
+    def digest(self) -> str:
+        """Changes when any stored vector does."""
+        sums = [line["sha256"] for line in read_ledger(self.folder)]
+        return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
     def count_truncated(self, keys: np.ndarray) -> int:
         """How many of `keys` stand for a text that was cut at the token limit."""
         places = self._index.find(keys)

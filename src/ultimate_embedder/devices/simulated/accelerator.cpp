@@ -444,6 +444,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
           nothing};
 }
 
+// Work is done when a call returns, whatever its stream: memory that a stream still uses need not be held back.
+void record_stream(Tensor&, c10::Stream) {}
+
 }  // namespace simulated
 
 namespace at::native {
@@ -465,6 +468,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", TORCH_FN((at::Tensor & (*)(at::Tensor&, at::Storage)) at::native::set_));
   m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   m.impl("set_", TORCH_FN(at::native::set_cpu_));
+  m.impl("record_stream", TORCH_FN(simulated::record_stream));
   m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(simulated::attention));
 }
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ultimate_embedder.devices.simulated.build import load_extension
+from ultimate_embedder.devices.simulated.collectives import supply_collectives
 from ultimate_embedder.errors import UsageError
 
 SIMULATED = "simulated"
@@ -71,6 +72,7 @@ def _register() -> SimulatedControls:
     extension.register_hooks()
     untyped_torch._register_device_module(SIMULATED, _device_module(extension))
     backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=None)
+    supply_collectives(SIMULATED)
     return SimulatedControls(extension)
 
 

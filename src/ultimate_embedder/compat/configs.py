@@ -1,0 +1,159 @@
+"""The old configuration objects: accepted as they were, translated to options, and honest about what has no effect."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ultimate_embedder.config import OldEnvironment
+from ultimate_embedder.models import MODELS
+from ultimate_embedder.types import ModelSpec
+
+KAGGLE_WORKING = "/kaggle/working"
+KAGGLE_OPTIMIZED_MODELS: Mapping[str, ModelSpec] = {spec.key: spec for spec in MODELS if spec.kind == "embedder"}
+
+
+class _OldConfig:
+    """Warns about options that were changed and do nothing here. An unknown option is a TypeError, as ever."""
+
+    without_effect: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        for option in dataclasses.fields(self):  # type: ignore[arg-type]
+            why = self.without_effect.get(option.name)
+            if why is not None and getattr(self, option.name) != option.default:
+                warnings.warn(f"{type(self).__name__}.{option.name} has no effect: {why}", stacklevel=4)
+
+
+@dataclass
+class EnsembleConfig(_OldConfig):
+    """Which models are fused, how, and how they share the devices."""
+
+    ensemble_models: Sequence[str] = field(default_factory=lambda: ["jina-code-embeddings-1.5b", "bge-m3"])
+    model_weights: Mapping[str, float] | None = None
+    weighting_strategy: str = "equal"
+    aggregation_method: str = "weighted_average"
+    sequential_passes: bool = False
+    sequential_data_parallel: bool = True
+    preferred_devices: Sequence[str] | None = None
+    exclusive_mode: bool = False
+    warm_cache_after_release: bool = False
+    parallel_encoding: bool = True
+    memory_efficient: bool = True
+
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "weighting_strategy": "weights are equal, or those of model_weights",
+        "memory_efficient": "memory is always planned",
+    }
+
+    def with_environment(self, environment: OldEnvironment) -> EnsembleConfig:
+        """The same, as `EMBEDDER_*` variables change it."""
+        data_parallel = environment.sequential_data_parallel
+        return dataclasses.replace(
+            self,
+            sequential_passes=self.sequential_passes or environment.sequential,
+            exclusive_mode=self.exclusive_mode or environment.exclusive,
+            preferred_devices=self.preferred_devices or environment.sequential_devices or None,
+            sequential_data_parallel=self.sequential_data_parallel if data_parallel is None else data_parallel,
+        )
+
+    @property
+    def mode(self) -> str:
+        """The engine's word for it."""
+        if self.exclusive_mode:
+            return "exclusive"
+        return "sequential" if self.sequential_passes or not self.parallel_encoding else "simultaneous"
+
+    @property
+    def parallelism(self) -> str:
+        """An exclusive lease gives each GPU a replica; taking turns, the old option decides."""
+        if self.mode != "sequential":
+            return "replicas"
+        return "data-parallel" if self.sequential_data_parallel else "none"
+
+
+_MEMORY_DECIDES = "the memory of the device decides how large batches are"
+
+
+@dataclass
+class KaggleGPUConfig(_OldConfig):
+    """What the hardware may be used for."""
+
+    device_count: int = 2
+    vram_per_gpu_gb: float = 15.83
+    total_vram_gb: float = 31.66
+    max_memory_per_gpu: float = 0.8
+    precision: str = "fp16"
+    base_batch_size: int = 32
+    dynamic_batching: bool = True
+    max_sequence_length: int = 2048
+    backend: str = "pytorch"
+    gradient_checkpointing: bool = True
+    enable_memory_efficient_attention: bool = True
+    enable_torch_compile: bool = False
+    enable_mixed_precision: bool = True
+    kaggle_environment: bool = True
+    output_path: str = KAGGLE_WORKING
+
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "device_count": "all GPUs are used; EnsembleConfig.preferred_devices chooses some",
+        "vram_per_gpu_gb": "memory is measured",
+        "total_vram_gb": "memory is measured",
+        "base_batch_size": _MEMORY_DECIDES,
+        "dynamic_batching": _MEMORY_DECIDES,
+        "backend": "torch is used",
+        "enable_memory_efficient_attention": "torch chooses the attention kernel",
+        "enable_torch_compile": "models are not compiled",
+        "enable_mixed_precision": "precision says what is computed in",
+        "kaggle_environment": "the environment is looked at",
+    }
+
+
+@dataclass
+class KaggleExportConfig(_OldConfig):
+    """What is written, and where."""
+
+    export_numpy: bool = True
+    export_jsonl: bool = True
+    export_faiss: bool = True
+    export_sparse_jsonl: bool = True
+    compress_embeddings: bool = True
+    working_dir: str = KAGGLE_WORKING
+    output_prefix: str = "ultimate_embeddings_v4"
+
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "export_faiss": "vectors are exported for Qdrant and as .npy",
+        "export_sparse_jsonl": "there are no sparse vectors",
+        "compress_embeddings": "vectors are written as they are",
+    }
+
+
+@dataclass
+class RerankingConfig(_OldConfig):
+    """Which reranker looks at the candidates of a search."""
+
+    model_name: str = "jina-reranker-v3"
+    enable_reranking: bool = False
+    top_k_candidates: int = 100
+    rerank_top_k: int = 20
+    batch_size: int = 32
+    trust_remote_code: bool = False
+    """jina-reranker-v3 runs code of its own: only if you say so here."""
+
+    without_effect: ClassVar[Mapping[str, str]] = {"batch_size": _MEMORY_DECIDES}
+
+
+@dataclass
+class AdvancedPreprocessingConfig(_OldConfig):
+    """Accepted; texts are embedded as they are."""
+
+    enable_text_caching: bool = True
+    normalize_whitespace: bool = True
+
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "enable_text_caching": "equal texts share a vector anyway",
+        "normalize_whitespace": "texts are embedded as they are",
+    }

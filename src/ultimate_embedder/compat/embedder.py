@@ -1,0 +1,398 @@
+"""`UltimateKaggleEmbedderV4`: the old class as a thin layer. It translates words; the engine does the work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.api import run_and_report
+from ultimate_embedder.chunks import find_collections, load_chunks, text_key
+from ultimate_embedder.compat.configs import (
+    KAGGLE_WORKING,
+    AdvancedPreprocessingConfig,
+    EnsembleConfig,
+    KaggleExportConfig,
+    KaggleGPUConfig,
+    RerankingConfig,
+)
+from ultimate_embedder.compat.telemetry import Telemetry
+from ultimate_embedder.config import OldEnvironment, RunConfig, hub_access, make_config, old_environment
+from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
+from ultimate_embedder.ensemble import Ensemble
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.events import ChunkRejected, Event, Mitigated
+from ultimate_embedder.export import PointsFile, point_id, safe_name
+from ultimate_embedder.files import write_json
+from ultimate_embedder.models import find_spec, load_reranker, resolve_reranker
+from ultimate_embedder.passes import EncoderPool, PassPlan, candidate, plan_passes, rerank, resolve_models
+from ultimate_embedder.report import CollectionSummary, RunSummary
+from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
+
+logger = logging.getLogger(__name__)
+OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
+READ_ROWS = 4096
+OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+
+
+class UltimateKaggleEmbedderV4:
+    """Load chunks, make vectors with one or several models, export them for Qdrant, and search them."""
+
+    def __init__(
+        self,
+        model_name: str = "jina-code-embeddings-1.5b",
+        gpu_config: KaggleGPUConfig | None = None,
+        export_config: KaggleExportConfig | None = None,
+        preprocessing_config: AdvancedPreprocessingConfig | None = None,
+        enable_ensemble: bool = False,
+        ensemble_config: EnsembleConfig | None = None,
+        reranking_config: RerankingConfig | None = None,
+        companion_dense_models: Sequence[str] | None = None,
+        enable_sparse: bool = False,
+        sparse_models: Sequence[str] | None = None,
+        matryoshka_dim: int | None = None,
+        local_files_only: bool = False,
+        force_cpu: bool = False,
+        hf_cache_dir: str | Path | None = None,
+        refresh_cache: bool = False,
+        gpu0_soft_limit_gb: float = 12.0,
+        trust_remote_code: Sequence[str] = (),
+    ) -> None:
+        if enable_sparse or sparse_models:
+            warnings.warn("enable_sparse and sparse_models have no effect: dense vectors are made", stacklevel=2)
+        environment = old_environment()
+        self.gpu_config = gpu_config or KaggleGPUConfig()
+        self.export_config = export_config or KaggleExportConfig()
+        self.preprocessing_config = preprocessing_config or AdvancedPreprocessingConfig()
+        self.reranking_config = reranking_config or RerankingConfig()
+        self.ensemble_config = (ensemble_config or EnsembleConfig()).with_environment(environment)
+        self.telemetry = Telemetry()
+        self.processing_stats: dict[str, Any] = {}
+        self.chunk_texts: list[str] = []
+        self.chunks_metadata: list[dict[str, Any]] = []
+        self.embeddings: np.ndarray | None = None
+        self.output_folder = _output_folder(self.export_config, self.gpu_config)
+        self._trusted = list(trust_remote_code)
+        self._options: dict[str, Any] = {
+            **ensemble_options(model_name, enable_ensemble, self.ensemble_config, companion_dense_models or ()),
+            **_hardware_options(self.gpu_config, environment, force_cpu),
+            "dim": matryoshka_dim,
+            "gpu0_ceiling": int(gpu0_soft_limit_gb * 1e9),
+            "cache_dir": hf_cache_dir,
+            "offline": local_files_only,
+            "refresh_cache": refresh_cache or environment.refresh_cache,
+            "trust_remote_code": self._trusted,
+        }
+        self._chunks_dir: Path | None = None
+        self._summary: RunSummary | None = None
+        self._stage_models()
+
+    def _stage_models(self) -> None:
+        """Have every model on the host before anything is done; devices are leased later."""
+        config = self._config(Path.cwd())
+        if config.mode == "exclusive" and len(config.models) > 1:
+            logger.info("Exclusive ensemble mode: staging primary model to CPU")
+        limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
+        self._devices = open_devices(config.devices, limits, config.device_order)
+        self._plans: list[PassPlan] = plan_passes(config, resolve_models(config, self.telemetry), self._devices[0])
+        self._encoders = EncoderPool(config, self.telemetry)
+        self.models: dict[str, Any] = {plan.name: self._encoders.get(plan).model for plan in self._plans}
+        # found above, once: the run itself need not ask the hub again
+        self._options |= {"refresh_cache": False}
+
+    @property
+    def primary_model(self) -> Any:
+        """The first model, a torch module."""
+        return self.models[self._plans[0].name]
+
+    @property
+    def companion_models(self) -> dict[str, Any]:
+        """The other models, by name."""
+        return {plan.name: self.models[plan.name] for plan in self._plans[1:]}
+
+    @property
+    def companion_device_map(self) -> dict[str, str]:
+        """Where companions worked in the last run; before one, on the host."""
+        return {plan.name: self.telemetry.companion_device_map.get(plan.name, "cpu") for plan in self._plans[1:]}
+
+    @property
+    def embeddings_by_model(self) -> dict[str, np.ndarray]:
+        """Each model's own vectors, in the order of the chunks; read from the store when asked for."""
+        keys = np.array([text_key(text) for text in self.chunk_texts], np.uint64).reshape(-1, 2)
+        found: dict[str, np.ndarray] = {}
+        for plan in self._plans:
+            parts = []
+            for name, rows in self._rows_by_collection().items():
+                store = VectorStore(self.output_folder / name / "store", plan.identity, read_only=True)
+                parts.append(store.read(keys[rows]))
+            if parts:
+                found[plan.name] = np.concatenate(parts)
+        return found
+
+    def load_chunks_from_processing(self, chunks_dir: str | Path = "/kaggle/input") -> dict[str, Any]:
+        """Read all chunk files below a folder; gives counts."""
+        root = Path(chunks_dir)
+        if not root.exists():
+            raise UsageError(f"{root} does not exist. Give the folder that holds your chunk files.")
+        found = find_collections(root, (), skip=self.output_folder)
+        errors: list[dict[str, Any]] = []
+        self.chunk_texts, self.chunks_metadata = [], []
+        counts: dict[str, int] = {}
+        with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
+            for collection in found.collections:
+                loaded = load_chunks(collection, Path(scratch) / "chunks.arrow", partial(_note_rejected, errors))
+                counts[collection.name] = len(loaded.table)
+                for block in loaded.table.blocks():
+                    self.chunk_texts += block.texts
+                    for chunk_id, file, record in zip(block.ids, block.files, block.records, strict=True):
+                        metadata = json.loads(record).get("metadata") or {}
+                        place = {"chunk_id": chunk_id, "collection_name": collection.name, "file": file}
+                        self.chunks_metadata.append({**metadata, **place})
+        self._chunks_dir = root
+        return {
+            "collections_loaded": len(counts),
+            "total_chunks_loaded": len(self.chunk_texts),
+            "chunks_by_collection": counts,
+            "loading_errors": errors,
+            "chunks_dir": str(root),
+        }
+
+    def generate_embeddings_kaggle_optimized(self) -> dict[str, Any]:
+        """Embed what was loaded. After an interruption it goes on; after a complete run it computes anew."""
+        config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=_is_complete(self.output_folder))
+        if config.mode == "exclusive" and len(config.models) > 1:
+            logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
+        marks, started = self.telemetry.marks(), time.perf_counter()
+        self._summary = run_and_report(config, quiet=False, watch=[self.telemetry], encoders=self._encoders)
+        done = _require_complete(self._summary)
+        self._keep_only_embedded(done)
+        self.embeddings = _joined(
+            [_vectors(self.output_folder / each.collection, self._plans[0].name) for each in done]
+        )
+        self.processing_stats = {
+            **_results(self._summary, done, self.embeddings, time.perf_counter() - started),
+            "gpu_count": sum(device.name != "cpu" for device in self._devices),
+            **self.telemetry.since(marks),
+        }
+        write_json(self._stats_path(), self.processing_stats)
+        return dict(self.processing_stats)
+
+    def generate_ensemble_embeddings(self, texts: Sequence[str]) -> np.ndarray:
+        """Fused vectors of some texts, by the same road as a collection: devices, leases and all."""
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise UsageError("every text must be a string with something in it.")
+        with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
+            chunks, output = Path(scratch) / "chunks", Path(scratch) / "out"
+            write_json(chunks / "texts" / "texts_chunks.json", list(texts))
+            config = self._config(chunks, output=output, exports=("npy",))
+            summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
+            (done,) = _require_complete(summary)
+            return np.array(_vectors(output / done.collection, self._plans[0].name))
+
+    def export_for_local_qdrant(self) -> dict[str, str]:
+        """Write the exports that were asked for; gives their paths. Vectors that are stored are not computed again."""
+        wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl}
+        kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
+        config = self._config(self._loaded_from(), exports=kinds)
+        self._summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
+        done = _require_complete(self._summary)
+        paths = {"stats": str(self._stats_path())}
+        for collection in done:
+            prefix = f"{collection.collection}/" if len(done) > 1 else ""
+            paths |= {f"{prefix}{export.kind}": export.path for export in collection.exports}
+        return paths
+
+    def get_target_collection_name(self) -> str:
+        """The Qdrant collection that an upload would fill."""
+        if self._summary is None or not self._summary.collections:
+            raise UsageError("call generate_embeddings_kaggle_optimized() first.")
+        return str(self._summary.collections[0].target_qdrant_collection)
+
+    def search_with_reranking(self, query: str, top_k: int = 20, initial_candidates: int = 100) -> list[dict[str, Any]]:
+        """The best chunks for a query: candidates by similarity, then, if it is enabled, in the reranker's order."""
+        if self.embeddings is None:
+            raise UsageError("call generate_embeddings_kaggle_optimized() first.")
+        vectors = Ensemble(
+            tuple(self._encoders.exact(plan) for plan in self._plans), self._fusion(), self._options["dim"]
+        ).encode_query(query)
+        similarity = self._fusion().similarity(vectors, self._document_vectors())
+        best = np.argsort(-similarity, kind="stable")[:initial_candidates]
+        hits = [
+            {
+                "index": int(row),
+                "score": float(similarity[row]),
+                "text": self.chunk_texts[row],
+                "metadata": self.chunks_metadata[row],
+            }
+            for row in best
+        ]
+        if self.reranking_config.enable_reranking and hits:
+            for hit, score in zip(hits, self._rerank(query, [hit["text"] for hit in hits]), strict=True):
+                hit["rerank_score"] = float(score)
+            hits.sort(key=lambda hit: -hit["rerank_score"])
+        return hits[:top_k]
+
+    def _rerank(self, query: str, texts: list[str]) -> np.ndarray:
+        name = self.reranking_config.model_name
+        spec = find_spec(name)
+        trusted = [*self._trusted, *([spec.key] if spec and self.reranking_config.trust_remote_code else [])]
+        options = self._options
+        access = hub_access(cache_dir=options["cache_dir"], offline=options["offline"], trusted=trusted)
+        model = resolve_reranker(name, access, self.telemetry)
+        load = partial(load_reranker, model, trusted=trusted)
+        dtype = self._devices[0].dtype(options["precision"])
+        leases = Leases(self.telemetry)
+        return rerank(query, texts, load(dtype), lambda: load("float32"), self._devices[:1], leases, self._report)
+
+    def _report(self, kind: str, details: dict[str, Any]) -> None:
+        self.telemetry(Mitigated(kind=kind, details=details))
+
+    def _document_vectors(self) -> Mapping[str, np.ndarray]:
+        if UNNAMED in self._fusion().dims:
+            return {UNNAMED: np.asarray(self.embeddings)}
+        return self.embeddings_by_model
+
+    def _fusion(self) -> Fusion:
+        passes = self._summary.collections[0].passes if self._summary else []
+        dims = {each.model: each.dim for each in passes}
+        return plan_fusion(
+            self._options["fusion"], [candidate(plan.model, plan.weight, dims[plan.name]) for plan in self._plans]
+        )
+
+    def _config(self, chunks: Path, *, output: Path | None = None, **more: Any) -> RunConfig:
+        return make_config(chunks, output or self.output_folder, **{**self._options, **more})
+
+    def _loaded_from(self) -> Path:
+        if self._chunks_dir is None:
+            raise UsageError("call load_chunks_from_processing() first.")
+        return self._chunks_dir
+
+    def _rows_by_collection(self) -> dict[str, list[int]]:
+        rows: dict[str, list[int]] = {}
+        for row, metadata in enumerate(self.chunks_metadata):
+            rows.setdefault(metadata["collection_name"], []).append(row)
+        return rows
+
+    def _keep_only_embedded(self, done: list[CollectionSummary]) -> None:
+        """A chunk to which a model gave no vector is in the summary, and not among the vectors: drop it here too."""
+        embedded: set[str] = set()
+        for collection in done:
+            for ids in PointsFile.open(self.output_folder / collection.collection / "chunks.parquet").ids(READ_ROWS):
+                embedded.update(ids)
+        kept = [
+            row
+            for row, metadata in enumerate(self.chunks_metadata)
+            if point_id(metadata["collection_name"], metadata["chunk_id"]) in embedded
+        ]
+        self.chunk_texts = [self.chunk_texts[row] for row in kept]
+        self.chunks_metadata = [self.chunks_metadata[row] for row in kept]
+
+    def _stats_path(self) -> Path:
+        return self.output_folder / f"{self.export_config.output_prefix}_processing_stats.json"
+
+
+def ensemble_options(
+    model_name: str, enabled: bool, config: EnsembleConfig, companions: Sequence[str]
+) -> dict[str, Any]:
+    """Models, weights and mode. Companions outside an ensemble get a named vector each."""
+    names = [model_name, *(config.ensemble_models if enabled else ()), *companions]
+    models = list({_key(name): name for name in reversed(names)}.values())[::-1]
+    weights = {_key(name): weight for name, weight in (config.model_weights or {}).items()} if enabled else {}
+    for name in weights.keys() - {_key(name) for name in models}:
+        raise UsageError(f"EnsembleConfig.model_weights names {name}, which is none of {', '.join(models)}.")
+    return {
+        "models": [f"{name}={weights.get(_key(name), 1.0)}" for name in models],
+        "mode": config.mode if len(models) > 1 else "single",
+        "fusion": config.aggregation_method if enabled else "named",
+        "parallelism": config.parallelism if len(models) > 1 else "replicas",
+        "device_order": list(config.preferred_devices or ()),
+        "warm_cache": config.warm_cache_after_release,
+    }
+
+
+def _hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
+    return {
+        "devices": "cpu" if force_cpu or environment.force_cpu else None,
+        "precision": "fp32" if config.precision == "fp32" else "auto",  # fp16 on cards; a CPU is slower with it
+        "safety_margin": 1 - config.max_memory_per_gpu,
+        "token_cap": config.max_sequence_length,
+        "gradient_checkpointing": config.gradient_checkpointing,
+    }
+
+
+def _output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
+    chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
+    if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
+        logger.info("%s does not exist: this is not Kaggle. Output goes to %s", chosen, Path.cwd())
+        chosen = str(Path.cwd())
+    return Path(chosen) / export.output_prefix
+
+
+def _key(name: str) -> str:
+    spec = find_spec(name)
+    return spec.key if spec else name
+
+
+def _note_rejected(errors: list[dict[str, Any]], event: Event) -> None:
+    if isinstance(event, ChunkRejected):
+        where = event.rejected
+        errors.append({"file": where.file, "position": where.position, "reason": where.reason})
+
+
+def _is_complete(output: Path) -> bool:
+    """Whether the last run there came to its end: then another one is wanted, not the rest of it."""
+    try:
+        summary = json.loads((output / "summary.json").read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return all(collection["status"] == "completed" for collection in summary["collections"])
+
+
+def _require_complete(summary: RunSummary) -> list[CollectionSummary]:
+    for collection in summary.collections:
+        if collection.status not in ("completed", "skipped_no_chunks"):
+            raise UltimateEmbedderError(f"{collection.collection} {collection.status}: {collection.error}")
+    done = [collection for collection in summary.collections if collection.status == "completed"]
+    if not done:
+        raise UltimateEmbedderError(f"no chunks below {summary.chunks}.")
+    return done
+
+
+def _vectors(folder: Path, primary: str) -> np.ndarray:
+    """The exported vectors of a collection, not read into memory; of several named ones the primary model's."""
+    fused = folder / "embeddings.npy"
+    named = folder / "embeddings" / f"{safe_name(primary)}.npy"
+    return np.asarray(np.load(fused if fused.exists() else named, mmap_mode="r"))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _results(
+    summary: RunSummary, done: list[CollectionSummary], embeddings: np.ndarray, seconds: float
+) -> dict[str, Any]:
+    passes = [each for collection in done for each in collection.passes]
+    largest = max(passes, key=lambda each: each.batch_rows)
+    return {
+        "total_embeddings_generated": len(embeddings),
+        "embedding_dimension": int(embeddings.shape[1]),
+        "processing_time_seconds": seconds,
+        "chunks_per_second": len(embeddings) / seconds,
+        "optimal_batch_size": largest.batch_rows,
+        "optimal_batch_sizes": {each.model: each.batch_rows for each in passes},
+        "precision": OLD_DTYPES.get(passes[0].dtype, passes[0].dtype),
+        "model_used": passes[0].model,
+        "models_executed": list(dict.fromkeys(each.model for each in passes)),
+        "ensemble_mode": OLD_MODES.get(summary.ensemble_mode, summary.ensemble_mode),
+        "embedding_memory_mb": embeddings.nbytes / 1e6,
+        "target_collections": {each.collection: each.target_qdrant_collection for each in done},
+    }

@@ -1,0 +1,119 @@
+"""The V5 command line, translated to the engine's options."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.api import run_and_report
+from ultimate_embedder.arguments import WordyParser
+from ultimate_embedder.compat.configs import EnsembleConfig
+from ultimate_embedder.compat.embedder import ensemble_options
+from ultimate_embedder.compat.telemetry import Telemetry
+from ultimate_embedder.config import OldEnvironment, make_config, old_environment, split_words
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.files import write_json
+from ultimate_embedder.report import RunSummary, print_summary
+
+logger = logging.getLogger(__name__)
+DEFAULT_CHUNKS, DEFAULT_OUTPUT = "Chunked", "Embeddings"
+DONE = ("completed", "skipped_existing")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Embed; exit code 0 when every collection was completed, or skipped because that was asked for."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    given = _parser().parse_args(arguments)
+    telemetry = Telemetry()
+    try:
+        config = make_config(given.chunks_root, given.output_root, **_options(given, old_environment()))
+        if config.mode == "exclusive":
+            logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
+        summary = run_and_report(config, quiet=False, watch=[telemetry])
+    except UltimateEmbedderError as error:
+        summary = RunSummary(error=str(error), chunks=given.chunks_root, output=given.output_root)
+        print(f"error: {error}", file=sys.stderr)
+    write_json(Path(given.summary), summary.model_dump(mode="json"))
+    _write_stats(summary, Path(given.output_root), telemetry)
+    print_summary(summary, Path(given.summary), sys.stdout)
+    if given.zip_output and Path(given.output_root).is_dir():
+        print(f"zip: {shutil.make_archive(given.output_root.rstrip('/'), 'zip', given.output_root)}")
+    done = all(collection.status in DONE for collection in summary.collections)
+    return 0 if done and summary.collections and summary.error is None else 1
+
+
+def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str, Any]:
+    """The engine's options for what was given."""
+    ensemble = EnsembleConfig(
+        ensemble_models=split_words(given.ensemble_models) or EnsembleConfig().ensemble_models,
+        sequential_passes=given.ensemble_mode == "sequential",
+        exclusive_mode=given.exclusive_ensemble,
+        sequential_data_parallel=given.sequential_data_parallel,
+        preferred_devices=split_words(given.sequential_devices) or None,
+    ).with_environment(environment)
+    wanted = given.enable_ensemble or given.exclusive_ensemble or bool(given.ensemble_models)
+    options = ensemble_options(given.model, wanted and given.ensemble_mode != "disabled", ensemble, ())
+    if given.ensemble_mode == "auto" and options["mode"] == "simultaneous":
+        options["mode"] = "auto"
+    everywhere = given.force_cpu == [] or environment.force_cpu
+    return {
+        **options,
+        "collections": given.collections or None,
+        "devices": "cpu" if everywhere else None,
+        "force_cpu": given.force_cpu or (),
+        "no_ensemble": given.no_ensemble or (),
+        "dim": given.matryoshka_dim,
+        "cache_dir": given.cache_dir,
+        "offline": given.offline,
+        "refresh_cache": given.refresh_cache or environment.refresh_cache,
+        "skip_existing": given.skip_existing,
+        "summary": given.summary,
+        "trust_remote_code": given.trust_remote_code,
+    }
+
+
+def _write_stats(summary: RunSummary, output: Path, telemetry: Telemetry) -> None:
+    """`processing_stats.json` beside each collection's exports: its passes, leases and mitigations."""
+    for collection in summary.collections:
+        if collection.status != "completed":
+            continue
+        stats = {
+            "collection": collection.collection,
+            "ensemble_mode": summary.ensemble_mode,
+            "chunks": collection.chunks.model_dump(),
+            "passes": [each.model_dump() for each in collection.passes],
+            "lease_events": telemetry.leases_of(collection.collection),
+            "mitigation_events": [each.model_dump() for each in collection.mitigations],
+            "cache_events": telemetry.cache_events,
+        }
+        write_json(output / collection.collection / "processing_stats.json", stats)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = WordyParser(prog="embed_collections_v5.py", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--chunks-root", default=DEFAULT_CHUNKS, metavar="DIR", help="folder of collections")
+    parser.add_argument("--output-root", default=DEFAULT_OUTPUT, metavar="DIR", help="where results go")
+    parser.add_argument("--collections", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--model", default="jina-code-embeddings-1.5b", metavar="NAME", help="the primary model")
+    parser.add_argument("--enable-ensemble", action="store_true", help="several models, fused")
+    parser.add_argument("--ensemble-models", default="", metavar="A,B", help="which (default: jina-code, bge-m3)")
+    parser.add_argument("--ensemble-mode", default="auto", choices=["auto", "parallel", "sequential", "disabled"])
+    parser.add_argument("--exclusive-ensemble", action="store_true", help="each model leases all devices in turn")
+    parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
+    parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
+    parser.add_argument("--skip-existing", action="store_true", help="leave finished collections alone")
+    parser.add_argument("--summary", default="embedding_summary.json", metavar="PATH")
+    parser.add_argument("--zip-output", action="store_true", help="also pack the output folder")
+    parser.add_argument("--matryoshka-dim", type=int, metavar="N")
+    parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="no GPU: for these collections, or for all")
+    parser.add_argument("--no-ensemble", nargs="+", metavar="NAME", help="only the primary for these collections")
+    parser.add_argument("--offline", action="store_true", help="never use the network")
+    parser.add_argument("--refresh-cache", action="store_true", help="ask the hub whether models have changed")
+    parser.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache")
+    parser.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
+    return parser

@@ -1,0 +1,130 @@
+"""The old telemetry, filled from the engine's events."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+from ultimate_embedder import events
+from ultimate_embedder.types import MemorySnapshot
+
+GB = 1e9
+CACHE_WORDS = {"download": "downloaded", "refresh": "refreshed"}
+OLD_MITIGATIONS = {"adaptive_batch_reduce": "adaptive_batch_reduce_after_snapshot"}
+
+
+class Telemetry:
+    """An event sink with the lists that notebooks read; they grow with every run."""
+
+    def __init__(self) -> None:
+        self.gpu_lease_events: list[dict[str, Any]] = []
+        self.mitigation_events: list[dict[str, Any]] = []
+        self.cache_events: list[dict[str, Any]] = []
+        self.batch_progress: list[dict[str, Any]] = []
+        self._collections: list[str | None] = []  # of each lease event
+        self.companion_device_map: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, event: events.Event) -> None:
+        """Take one event."""
+        with self._lock:
+            self._take(event)
+
+    def _take(self, event: events.Event) -> None:
+        match event:
+            case events.LeaseAcquired():
+                self._lease(event, "acquire")
+            case events.LeaseReleased():
+                self._lease(event, "release")
+            case events.Mitigated():
+                self._mitigation(OLD_MITIGATIONS.get(event.kind, event.kind), event, event.details)
+            case events.ModelMissing():
+                self._mitigation("companion_missing", event, {"model": event.model, "reason": event.why})
+            case events.PassStarted():
+                details = {"model": event.model, "device": ", ".join(event.devices), "aggregation_weight": event.weight}
+                self._mitigation("ensemble_pass_started", event, details)
+                if event.model_pass:
+                    self.companion_device_map[event.model] = ", ".join(event.devices)
+            case events.PassFinished():
+                details = {
+                    "model": event.model,
+                    "device": ", ".join(event.devices),
+                    "duration": event.seconds,
+                    "rows": event.rows,
+                    "batch_size": event.batch_rows,
+                    "aggregation_weight": event.weight,
+                }
+                self._mitigation("ensemble_pass_completed", event, details)
+            case events.ModelResolved():
+                self.cache_events.append(
+                    {
+                        "model_id": event.hub_id or event.model,
+                        "path": event.path,
+                        "revision": event.revision,
+                        "status": CACHE_WORDS.get(event.source, "cache_hit"),
+                        "timestamp": event.timestamp,
+                    }
+                )
+            case events.BatchEncoded():
+                self.batch_progress.append(
+                    {
+                        "model_pass": event.model_pass,
+                        "batch_index": event.batch_index,
+                        "model": event.model,
+                        "device": event.device,
+                        "rows": event.rows,
+                        "timestamp": event.timestamp,
+                    }
+                )
+            case _:
+                pass
+
+    def _lease(self, event: events.LeaseAcquired | events.LeaseReleased, kind: str) -> None:
+        self._collections.append(event.collection)
+        self.gpu_lease_events.append(
+            {
+                "timestamp": event.timestamp,
+                "event_type": kind,
+                "model": event.model,
+                "device_ids": [device_id(name) for name in event.devices],
+                "vram": {device_id(now.device): _gigabytes(now) for now in event.memory},
+            }
+        )
+
+    def _mitigation(self, kind: str, event: events.Event, details: dict[str, Any]) -> None:
+        self.mitigation_events.append({"type": kind, "timestamp": event.timestamp, **details})
+
+    def leases_of(self, collection: str) -> list[dict[str, Any]]:
+        """The lease events of one collection."""
+        pairs = zip(self._collections, self.gpu_lease_events, strict=True)
+        return [event for name, event in pairs if name == collection]
+
+    def marks(self) -> dict[str, int]:
+        """How long each list is now, to tell a run's own entries from earlier ones."""
+        return {name: len(entries) for name, entries in self._lists().items()}
+
+    def since(self, marks: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
+        """The entries after `marks`."""
+        return {name: entries[marks[name] :] for name, entries in self._lists().items()}
+
+    def _lists(self) -> dict[str, list[dict[str, Any]]]:
+        return {
+            "lease_events": self.gpu_lease_events,
+            "mitigation_events": self.mitigation_events,
+            "cache_events": self.cache_events,
+            "batch_progress": self.batch_progress,
+        }
+
+
+def device_id(name: str) -> int | str:
+    """The number of a card, or `cpu`."""
+    number = name.rpartition(":")[2]
+    return int(number) if number.isdigit() else name
+
+
+def _gigabytes(now: MemorySnapshot) -> dict[str, float]:
+    names = {"allocated_gb": "allocated_bytes", "reserved_gb": "reserved_bytes"}
+    names |= {"free_gb": "free_bytes", "total_gb": "total_bytes"}
+    held = dataclasses.asdict(now)
+    return {old: held[name] / GB for old, name in names.items()}

@@ -1,0 +1,55 @@
+"""What the user asked for. Only this folder reads the environment."""
+
+from ultimate_embedder.config.environment import OldEnvironment, old_environment
+from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
+from ultimate_embedder.config.options import (
+    DEFAULT_MODEL,
+    DEVICES_VARIABLE,
+    EXPORT_KINDS,
+    FUSIONS,
+    GPU0_CEILING_BYTES,
+    MODES,
+    PARALLELISMS,
+    PRECISIONS,
+    SAFETY_MARGIN,
+    ExportKind,
+    FusionMethod,
+    Mode,
+    ModelChoice,
+    Parallelism,
+    RunConfig,
+    make_config,
+    parse_model_choice,
+)
+from ultimate_embedder.config.words import one_of, parse_flag, parse_size, split_words, suggest
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "DEVICES_VARIABLE",
+    "EXPORT_KINDS",
+    "FUSIONS",
+    "GPU0_CEILING_BYTES",
+    "MODES",
+    "PARALLELISMS",
+    "PRECISIONS",
+    "SAFETY_MARGIN",
+    "ExportKind",
+    "FusionMethod",
+    "HubAccess",
+    "Mode",
+    "ModelChoice",
+    "OldEnvironment",
+    "Parallelism",
+    "RunConfig",
+    "cache_folder",
+    "hub_access",
+    "make_config",
+    "old_environment",
+    "one_of",
+    "parse_flag",
+    "parse_model_choice",
+    "parse_size",
+    "retry_policy",
+    "split_words",
+    "suggest",
+]

@@ -1,0 +1,33 @@
+"""Variables that existing notebooks set."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ultimate_embedder.config.words import parse_flag, split_words
+
+
+@dataclass(frozen=True)
+class OldEnvironment:
+    """What `EMBEDDER_*` says."""
+
+    force_cpu: bool
+    refresh_cache: bool
+    sequential: bool
+    sequential_devices: tuple[str, ...]
+    sequential_data_parallel: bool | None
+    exclusive: bool
+
+
+def old_environment() -> OldEnvironment:
+    """Read the variables now."""
+    data_parallel = os.environ.get("EMBEDDER_SEQUENTIAL_DATA_PARALLEL")
+    return OldEnvironment(
+        force_cpu=parse_flag(os.environ.get("EMBEDDER_FORCE_CPU")),
+        refresh_cache=parse_flag(os.environ.get("EMBEDDER_REFRESH_CACHE")),
+        sequential=parse_flag(os.environ.get("EMBEDDER_SEQUENTIAL_ENSEMBLE")),
+        sequential_devices=tuple(split_words(os.environ.get("EMBEDDER_SEQUENTIAL_DEVICES", ""))),
+        sequential_data_parallel=parse_flag(data_parallel) if data_parallel else None,
+        exclusive=parse_flag(os.environ.get("EMBEDDER_EXCLUSIVE_ENSEMBLE")),
+    )

@@ -1,0 +1,80 @@
+"""Read what people write: sizes, shares, lists; and say which word is wrong and what it may be."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.errors import UsageError
+
+SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+TRUE_WORDS = ("1", "true", "yes", "on")
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """Say what `word` may have meant: ' Did you mean X?' or nothing."""
+    close = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def one_of(word: str, valid: tuple[Any, ...], option: str) -> Any:
+    """Check that `word` is one of `valid`."""
+    if word in valid:
+        return word
+    raise UsageError(f"{option} {word}: not one of {', '.join(valid)}.{suggest(word, valid)}")
+
+
+def split_words(value: str | Iterable[str]) -> list[str]:
+    """Words of a list, or of a text with commas."""
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def some_words(value: str | Iterable[str], option: str) -> tuple[str, ...]:
+    """At least one word, where a text was written; a list may be empty."""
+    words = tuple(split_words(value))
+    if isinstance(value, str) and not words:
+        raise UsageError(f"{option} is empty. Give at least one name, or drop the option.")
+    return words
+
+
+def parse_flag(word: str | None) -> bool:
+    """Whether an environment variable means yes."""
+    return (word or "").strip().lower() in TRUE_WORDS
+
+
+def parse_size(word: str, option: str) -> int:
+    """Read a number of bytes: `15GiB`, `12GB`, `512MiB`, or just a number."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", word.strip().lower())
+    if match is None or match[2] not in SIZES:
+        raise UsageError(f"{option}: {word!r} is not a size. Write 15GiB, 12GB or 512MiB, for example.")
+    return int(float(match[1]) * SIZES[match[2]])
+
+
+def parse_share(value: str | float, option: str) -> float:
+    """Read `8%` or `0.08`."""
+    word = str(value).strip()
+    try:
+        share = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        raise UsageError(f"{option}: {word!r} is not a share. Write 8%, for example.") from None
+    if not 0 <= share < 1:
+        raise UsageError(f"{option} {word}: must be at least 0 and less than 100 %.")
+    return share
+
+
+def at_least(value: int | None, least: int, option: str) -> int | None:
+    """Check a number that may be left out."""
+    if value is not None and value < least:
+        raise UsageError(f"{option} {value}: must be at least {least}.")
+    return value
+
+
+def existing_folder(path: str | Path | None, option: str) -> Path | None:
+    """Check a folder that may be left out."""
+    if path is not None and not Path(path).is_dir():
+        raise UsageError(f"{option} {path} is not a folder. Give the --output of an earlier run.")
+    return Path(path) if path is not None else None

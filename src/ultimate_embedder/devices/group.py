@@ -1,0 +1,62 @@
+"""Several devices that work on each batch together, as `nn.DataParallel` has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ultimate_embedder.devices.base import Device
+from ultimate_embedder.types import MemorySnapshot
+
+
+class DeviceGroup:
+    """Looks like one device to whoever plans batches: the one with the least room, which decides for all.
+
+    The weights live on the first; a batch is split evenly, so each of the others sees as many rows.
+    """
+
+    fixed_budget_tokens: int | None = None
+
+    def __init__(self, members: Sequence[Device], weight_bytes: int) -> None:
+        self.members = tuple(members)
+        self._weight_bytes = weight_bytes
+        self.name = "+".join(device.name for device in members)
+        self.torch_device = members[0].torch_device
+        self.lanes = len(members)
+        self.turn = threading.Lock()
+
+    def snapshot(self) -> MemorySnapshot:
+        """Memory of the member that has held most."""
+        return max((device.snapshot() for device in self.members), key=lambda now: now.peak_bytes)
+
+    def reset_peak(self) -> None:
+        """Measure peaks from here."""
+        for device in self.members:
+            device.reset_peak()
+
+    def hold_ceiling(self) -> MemorySnapshot:
+        """Make every allocator keep its ceiling; gives the memory of the member with the least room."""
+        first, *others = [device.hold_ceiling() for device in self.members]
+        return min([first, *map(self._with_weights, others)], key=lambda now: now.usable_bytes)
+
+    def _with_weights(self, now: MemorySnapshot) -> MemorySnapshot:
+        """As it will be during a forward: the weights are copied there for each, and dropped after it."""
+        return replace(
+            now,
+            allocated_bytes=now.allocated_bytes + self._weight_bytes,
+            free_bytes=max(0, now.free_bytes - self._weight_bytes),
+        )
+
+    def dtype(self, precision: str) -> str:
+        """What the first member says: they are of one kind."""
+        return self.members[0].dtype(precision)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error means that a member has no room."""
+        return self.members[0].is_out_of_memory(error)
+
+    def release_cache(self) -> None:
+        """Give unused memory back to whoever else wants it."""
+        for device in self.members:
+            device.release_cache()

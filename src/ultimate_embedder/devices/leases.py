@@ -1,0 +1,198 @@
+"""Leases: the right of one model to a set of devices. A real lock, with an owner, and books about what is resident.
+
+A lease waits until nobody else holds any of its devices, or refuses; it evicts what an earlier owner has left there
+and what stands in the way; and when it ends, however it ends, the owner's weights go and the memory is what it was,
+unless they were to stay for the next time and there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ultimate_embedder.devices.base import Device
+from ultimate_embedder.devices.cpu import CpuDevice
+from ultimate_embedder.errors import LeaseError
+from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.types import MemorySnapshot
+
+
+class Resident(Protocol):
+    """A model on devices."""
+
+    weight_bytes: int
+    """On each of its devices."""
+    placing_seconds: float
+    """What it took to bring it there."""
+    devices: tuple[Device, ...]
+
+    def evict(self) -> list[str]:
+        """Take it off its devices; gives what could not be cleared away, in words."""
+        ...
+
+
+@dataclass
+class Lease:
+    """Devices that are ours for now. Put what is placed on them into `resident`."""
+
+    owner: str
+    devices: tuple[Device, ...]
+    party: str
+    collection: str | None
+    resident: Resident | None = None
+    moving_seconds: float = 0.0
+    """Spent on bringing weights and taking them away."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Allocated bytes by device, when the lease began."""
+
+
+class Leases:
+    """The book of all leases and residents of a run; may be used from any thread."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._held: list[Lease] = []
+        self._kept: dict[str, Resident] = {}
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def lease(
+        self,
+        owner: str,
+        devices: Sequence[Device],
+        *,
+        collection: str | None = None,
+        party: str | None = None,
+        needed_bytes: int = 0,
+        keep: bool = False,
+        wait_s: float | None = None,
+    ) -> Iterator[Lease]:
+        """Hold the devices. Owners of one `party` may hold a device together; all others wait, or are refused.
+
+        `needed_bytes` must be free on each device: models that were kept warm there go if they stand in the way.
+        `keep` leaves our own model there afterwards. `wait_s` is how long to wait, 0 for not at all.
+        """
+        mine = Lease(owner, tuple(devices), party or f"{owner} #{time.monotonic_ns()}", collection)
+        waited = self._take(mine, wait_s)
+        try:
+            with self._changed:
+                mine.resident, evicted = self._clear(mine, needed_bytes)
+            self._report_acquired(mine, evicted, waited)
+            yield mine
+        finally:
+            self._give_back(mine, keep)
+
+    def close(self) -> None:
+        """Evict whatever was kept warm: the run is over."""
+        with self._changed:
+            for owner in list(self._kept):
+                self._evict(owner, "the run is over")
+
+    def _take(self, mine: Lease, wait_s: float | None) -> float:
+        started = time.monotonic()
+        with self._changed:
+            while others := self._in_the_way(mine):
+                left = None if wait_s is None else wait_s - (time.monotonic() - started)
+                if left is not None and left <= 0:
+                    names = ", ".join(device.name for device in mine.devices)
+                    raise LeaseError(
+                        f"{mine.owner} cannot have {names}: {' and '.join(others)} work there. "
+                        "Wait until that has ended, or use other devices."
+                    )
+                self._changed.wait(left)
+            self._held.append(mine)
+        return time.monotonic() - started
+
+    def _in_the_way(self, mine: Lease) -> list[str]:
+        return [lease.owner for lease in self._held if lease.party != mine.party and _overlap(lease, mine)]
+
+    def _clear(self, mine: Lease, needed_bytes: int) -> tuple[Resident | None, list[str]]:
+        """Our own model, if it is still where we want it; others that were kept go where they are in the way."""
+        kept, evicted = None, []
+        names = {device.name for device in mine.devices}
+        for owner, resident in list(self._kept.items()):
+            theirs = {device.name for device in resident.devices}
+            if owner == mine.owner and theirs == names:
+                kept = self._kept.pop(owner)
+            elif owner == mine.owner:
+                self._evict(owner, "it is wanted on other devices")
+        room_for = needed_bytes - (kept.weight_bytes if kept else 0)
+        for owner, resident in list(self._kept.items()):
+            here = [device for device in resident.devices if device.name in names]
+            if any(device.hold_ceiling().usable_bytes < room_for for device in here):
+                self._evict(owner, f"{mine.owner} needs the room")
+                evicted.append(owner)
+        # of the devices as they are without us; what we left there earlier is ours
+        ours = kept.weight_bytes if kept else 0
+        mine.before = {device.name: max(0, device.snapshot().allocated_bytes - ours) for device in mine.devices}
+        return kept, evicted
+
+    def _give_back(self, mine: Lease, keep: bool) -> None:
+        leftovers: list[str] = []
+        started = time.perf_counter()
+        try:
+            if mine.resident is not None and keep:
+                with self._changed:
+                    self._kept[mine.owner] = mine.resident
+            elif mine.resident is not None:
+                leftovers = mine.resident.evict()
+            for device in mine.devices:
+                device.release_cache()
+        finally:
+            with self._changed:
+                self._held.remove(mine)
+                alone = not any(_overlap(lease, mine) for lease in self._held)
+                self._changed.notify_all()
+        mine.moving_seconds += time.perf_counter() - started
+        memory = [device.snapshot() for device in mine.devices]
+        if alone and not keep:
+            leftovers += _bytes_left(mine, memory)
+        self._emit(
+            LeaseReleased(
+                collection=mine.collection,
+                model=mine.owner,
+                devices=[device.name for device in mine.devices],
+                memory=memory,
+                kept_bytes=mine.resident.weight_bytes if keep and mine.resident else 0,
+                leftovers=leftovers,
+                moving_seconds=mine.moving_seconds,
+            )
+        )
+
+    def _evict(self, owner: str, why: str) -> None:
+        resident = self._kept.pop(owner)
+        leftovers = resident.evict()
+        for device in resident.devices:
+            device.release_cache()
+        devices = [device.name for device in resident.devices]
+        self._emit(ModelEvicted(model=owner, devices=devices, why=why, leftovers=leftovers))
+
+    def _report_acquired(self, mine: Lease, evicted: list[str], waited: float) -> None:
+        kept = mine.resident
+        self._emit(
+            LeaseAcquired(
+                collection=mine.collection,
+                model=mine.owner,
+                devices=[device.name for device in mine.devices],
+                memory=[device.snapshot() for device in mine.devices],
+                waited_seconds=waited,
+                evicted=evicted,
+                saved_bytes=kept.weight_bytes * len(kept.devices) if kept else 0,
+                saved_seconds=kept.placing_seconds if kept else 0.0,
+            )
+        )
+
+
+def _bytes_left(lease: Lease, memory: list[MemorySnapshot]) -> list[str]:
+    """What is allocated now and was not before; only cards say what exactly is allocated."""
+    cards = {device.name for device in lease.devices if not isinstance(device, CpuDevice)}
+    more = {now.device: now.allocated_bytes - lease.before.get(now.device, 0) for now in memory if now.device in cards}
+    return [f"{count} bytes on {device}" for device, count in more.items() if count > 0]
+
+
+def _overlap(one: Lease, other: Lease) -> bool:
+    return bool({device.name for device in one.devices} & {device.name for device in other.devices})

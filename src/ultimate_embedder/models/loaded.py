@@ -1,0 +1,125 @@
+"""A model in memory, wherever its weights are: what can be placed on devices and given batches."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+Self = TypeVar("Self", bound="LoadedModel")
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Texts as token ids without padding. `rows` are id arrays, or the texts where only the model can tell."""
+
+    rows: list[Any]
+    lengths: np.ndarray
+    truncated: np.ndarray
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Padded features of one batch, on the host."""
+
+    features: Mapping[str, Any]
+    tokens: int
+    padded_tokens: int
+
+
+class LoadedModel(ABC):
+    """A model, its weights, and one forward."""
+
+    output: str
+    """Which of the model's outputs is wanted."""
+    unit_norm = False
+    """Whether every row of it must have length one."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        self.name = name
+        self.model = model
+        self.dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        self.wrapper: torch.nn.Module | None = None  # where a batch is split over several devices
+
+    @abstractmethod
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
+        """What a forward of these rows needs."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        place: torch.device = next(self.model.parameters()).device
+        return place
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the weights take on a device."""
+        return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
+
+    def replica(self: Self) -> Self:
+        """A copy with weights of its own, made where this one's are: ask for it while they are on the host."""
+        twin = copy.copy(self)
+        twin.model = copy.deepcopy(self.model)
+        return twin
+
+    def split_over(self: Self, devices: Sequence[torch.device]) -> Self:
+        """The same model, its batches split over several devices; the weights must be on the first."""
+        import torch
+
+        twin = copy.copy(self)
+        twin.wrapper = torch.nn.DataParallel(_only(self.model, self.output), device_ids=list(devices))
+        return twin
+
+    def alone(self: Self) -> Self:
+        """The same model where its weights are, and nowhere else."""
+        twin = copy.copy(self)
+        twin.wrapper = None
+        return twin
+
+    def count_hooks(self) -> int:
+        """Functions that something has hung into the model."""
+        return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in self.model.modules())
+
+    def tensors_off_host(self) -> list[tuple[str, str]]:
+        """Weights and buffers that are not on the host: name and device."""
+        tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return [(name, str(tensor.device)) for name, tensor in tensors if tensor.device.type != "cpu"]
+
+    def forward(self, batch: TokenBatch) -> torch.Tensor:
+        """Run the model on one batch; gives float32 numbers, one row a text, where the weights are."""
+        import torch
+
+        # a wrapper sends each device its rows, straight from the host
+        device = torch.device("cpu") if self.wrapper is not None else self.device
+        with torch.inference_mode():
+            features = {
+                key: value.to(device) if isinstance(value, torch.Tensor) else value
+                for key, value in batch.features.items()
+            }
+            if self.wrapper is not None:
+                vectors: torch.Tensor = self.wrapper(features)
+            else:
+                vectors = self.model(features)[self.output]
+            return vectors.float()
+
+
+def _only(model: torch.nn.Module, output: str) -> torch.nn.Module:
+    """The model with one of its outputs: token vectors would fill the device that gathers them."""
+    import torch
+
+    class Only(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, features: dict[str, Any]) -> Any:
+            return self.model(features)[output]
+
+    return Only()
