@@ -27,7 +27,7 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 test: $(STAMP)   ## run the tests
 	$(BIN)/python -m pytest -n auto
 	@# simulated devices are registered with torch once a process, so their tests have one of their own
-	$(BIN)/python -m pytest -n auto tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+	$(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -156,12 +156,14 @@ class LeaseAcquired(Event):
 class LeaseReleased(Event):
     """A model has given its devices back; `memory` is of the moment after it has left.
 
-    `kept_bytes` stay on each device for the next time; `leftovers` should not be there, and are.
+    `placement` tells how it was there; `kept_bytes` stay on each device for the next time; `leftovers` should have
+    gone with it, and have not.
     """
 
     model: str
     devices: list[str]
     memory: list[MemorySnapshot]
+    placement: str
     kept_bytes: int
     leftovers: list[str]
     moving_seconds: float

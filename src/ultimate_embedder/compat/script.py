@@ -30,17 +30,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     given = _parser().parse_args(arguments)
     telemetry = Telemetry()
+    summary_path = Path(given.summary)
+    if summary_path.name == given.summary:  # just a name: it belongs to the output
+        summary_path = Path(given.output_root) / given.summary
     try:
-        config = make_config(given.chunks_root, given.output_root, **_options(given, old_environment()))
+        config = make_config(
+            given.chunks_root, given.output_root, summary=summary_path, **_options(given, old_environment())
+        )
         if config.mode == "exclusive":
             logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
         summary = run_and_report(config, quiet=False, watch=[telemetry])
     except UltimateEmbedderError as error:
         summary = RunSummary(error=str(error), chunks=given.chunks_root, output=given.output_root)
         print(f"error: {error}", file=sys.stderr)
-    write_json(Path(given.summary), summary.model_dump(mode="json"))
+    write_json(summary_path, summary.model_dump(mode="json"))
     _write_stats(summary, Path(given.output_root), telemetry)
-    print_summary(summary, Path(given.summary), sys.stdout)
+    print_summary(summary, summary_path, sys.stdout)
     if given.zip_output and Path(given.output_root).is_dir():
         print(f"zip: {shutil.make_archive(given.output_root.rstrip('/'), 'zip', given.output_root)}")
     done = all(collection.status in DONE for collection in summary.collections)
@@ -72,7 +77,6 @@ def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str
         "offline": given.offline,
         "refresh_cache": given.refresh_cache or environment.refresh_cache,
         "skip_existing": given.skip_existing,
-        "summary": given.summary,
         "trust_remote_code": given.trust_remote_code,
     }
 
@@ -107,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
     parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
     parser.add_argument("--skip-existing", action="store_true", help="leave finished collections alone")
-    parser.add_argument("--summary", default="embedding_summary.json", metavar="PATH")
+    parser.add_argument(
+        "--summary", default="embedding_summary.json", metavar="PATH", help="in the output, or at a path"
+    )
     parser.add_argument("--zip-output", action="store_true", help="also pack the output folder")
     parser.add_argument("--matryoshka-dim", type=int, metavar="N")
     parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="no GPU: for these collections, or for all")

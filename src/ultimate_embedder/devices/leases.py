@@ -30,6 +30,11 @@ class Resident(Protocol):
     """What it took to bring it there."""
     devices: tuple[Device, ...]
 
+    @property
+    def description(self) -> str:
+        """How it is there, in words."""
+        ...
+
     def evict(self) -> list[str]:
         """Take it off its devices; gives what could not be cleared away, in words."""
         ...
@@ -133,6 +138,7 @@ class Leases:
 
     def _give_back(self, mine: Lease, keep: bool) -> None:
         leftovers: list[str] = []
+        placement = mine.resident.description if mine.resident else "nothing was placed"
         started = time.perf_counter()
         try:
             if mine.resident is not None and keep:
@@ -157,6 +163,7 @@ class Leases:
                 model=mine.owner,
                 devices=[device.name for device in mine.devices],
                 memory=memory,
+                placement=placement,
                 kept_bytes=mine.resident.weight_bytes if keep and mine.resident else 0,
                 leftovers=leftovers,
                 moving_seconds=mine.moving_seconds,

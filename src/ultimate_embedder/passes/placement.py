@@ -26,6 +26,16 @@ class Placement:
         self.seats = seats
         self._hooks = encoder.count_hooks()
 
+    @property
+    def description(self) -> str:
+        """How the model is there, in words."""
+        names = " and ".join(device.name for _, device in self.seats)
+        if any(encoder.wrapper is not None for encoder, _ in self.seats):
+            return f"nn.DataParallel over {names}"
+        if all(encoder.device == device.torch_device for encoder, device in self.seats):
+            return f"{len(self.seats)} {'copies' if len(self.seats) > 1 else 'copy'}, on {names}"
+        return f"weights on the host, streamed to {names}"
+
     def evict(self) -> list[str]:
         """Move every copy to the host and drop wrappers; gives what is left behind all the same, in words."""
         encoders = [encoder for encoder, _ in self.seats]

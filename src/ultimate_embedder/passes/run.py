@@ -162,7 +162,7 @@ class PassRun:
         ):
             may_go_on = partial(_nothing_said, self._stop)
             enough = max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers)
-            feed = BatchFeed(windows, len(workers), enough, self._window_done, may_go_on)
+            feed = BatchFeed(windows, workers[0].device.lanes, len(workers), enough, self._window_done, may_go_on)
             run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
 
     def _work(self, worker: Worker, feed: BatchFeed) -> None:

@@ -15,7 +15,7 @@ from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
 
 WINDOW_TEXTS = 4096
-BATCHES_EACH = 4  # of a window, at least: so workers end together, and lengths that differ much are not mixed
+BATCHES_EACH = 4  # of a window and on each device, at least: so all end together, and lengths are not mixed
 LEAST_SHARE_TOKENS = 2048
 WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
 
@@ -35,12 +35,14 @@ class BatchFeed:
     def __init__(
         self,
         windows: Iterator[Window],
+        lanes: int,
         workers: int,
         enough_tokens: int,
         on_window: Callable[[Window], None],
         may_go_on: Callable[[], bool],
     ) -> None:
         self._windows = windows
+        self._lanes = lanes  # devices that a worker splits its batches over
         self._workers = workers
         self._share_tokens = 0
         self._may_go_on = may_go_on
@@ -64,14 +66,15 @@ class BatchFeed:
                     break
                 self._on_window(self._window)
                 lengths = self._window.texts.lengths
-                self._share_tokens = max(LEAST_SHARE_TOKENS, int(lengths.sum()) // (self._workers * BATCHES_EACH))
-                self._cutter = BatchCutter(lengths, min(self._enough_tokens, self._share_tokens))
+                parts = self._lanes * self._workers * BATCHES_EACH
+                share = max(LEAST_SHARE_TOKENS, int(lengths.sum()) // parts)
+                self._share_tokens = share * self._lanes
+                self._cutter = BatchCutter(lengths, min(self._enough_tokens, share) * self._lanes)
             return None
 
     def _fair_rows(self, most_rows: Callable[[int], int], longest: int) -> int:
-        """What a worker can take; where there are several, not so much that nothing is left for the others."""
-        rows = most_rows(longest)
-        return min(rows, max(1, self._share_tokens // longest)) if self._workers > 1 else rows
+        """What a worker can take, but not so much that too little is left for the others."""
+        return min(most_rows(longest), max(1, self._share_tokens // longest))
 
     def stop(self) -> None:
         """Hand out nothing more."""

@@ -72,7 +72,8 @@ class Progress:
                 label = f"{name} · {event.model} on {', '.join(event.devices)}"
                 bar.begin(event.model, label, event.texts, event.stored_texts)
             case events.PassStarted():
-                bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run ({event.model})")
+                which = f" ({event.model})" if event.weight < 1 else ""
+                bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run{which}")
             case events.BatchEncoded():
                 bar.advance(event.model, event.rows)
             case events.PassFinished():

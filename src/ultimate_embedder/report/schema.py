@@ -106,6 +106,7 @@ class LeaseSummary(_Part):
     model: str
     devices: list[str]
     memory: list[dict[str, Any]] = Field(default_factory=list, description="one entry a device")
+    placement: str = Field("", description="how the model was on its devices: replicas, nn.DataParallel, or streamed")
     evicted: list[str] = Field(default_factory=list, description="models that had to make room")
     saved_bytes: int = Field(0, description="weights that were still there from an earlier lease")
     saved_seconds: float = 0.0

@@ -30,8 +30,9 @@ def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str])
 
 def _cells(collection: CollectionSummary) -> list[str]:
     counts = collection.chunks
-    last = collection.passes[-1] if collection.passes else None
-    encoded = last if last and last.batches else None
+    tokens = sum(each.tokens for each in collection.passes)
+    padded = sum(each.padded_tokens for each in collection.passes)
+    encoding = collection.seconds_by_stage["encode"]
     return [
         collection.collection,
         collection.status or "",
@@ -39,11 +40,17 @@ def _cells(collection: CollectionSummary) -> list[str]:
         f"{counts.embedded}",
         f"{counts.newly_encoded}",
         f"{counts.rejected}",
-        f"{last.dim}" if last else "-",
-        f"{(encoded.padding_ratio - 1) * 100:.1f} %" if encoded else "-",
-        f"{encoded.texts_per_second:,.0f}" if encoded else "-",
+        _dims(collection),
+        f"{(padded / tokens - 1) * 100:.1f} %" if tokens else "-",
+        f"{counts.newly_encoded / encoding:,.0f}" if tokens and encoding else "-",
         f"{collection.seconds:.1f}",
     ]
+
+
+def _dims(collection: CollectionSummary) -> str:
+    if collection.fusion is not None and collection.fusion.vectors:
+        return "+".join(map(str, collection.fusion.vectors.values()))
+    return f"{collection.passes[-1].dim}" if collection.passes else "-"
 
 
 def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
