@@ -10,6 +10,9 @@ import pytest
 from ultimate_embedder.config import (
     DEFAULT_MODEL,
     EXPORT_KINDS,
+    FUSIONS,
+    MODES,
+    PARALLELISMS,
     HubAccess,
     ModelChoice,
     RunConfig,
@@ -18,6 +21,8 @@ from ultimate_embedder.config import (
     suggest,
 )
 from ultimate_embedder.errors import UsageError
+
+NAME_LISTS = ["device_order", "no_ensemble", "force_cpu"]
 
 
 @pytest.fixture
@@ -97,8 +102,22 @@ def test_no_model_at_all_is_refused(chunks: Path, models: Any) -> None:
             "--mode sequental: not one of auto, single, simultaneous, sequential, exclusive. Did you mean sequential?",
         ),
         ({"mode": ""}, "--mode : not one of auto, single, simultaneous, sequential, exclusive."),
-        ({"precision": "FP16"}, "--precision FP16: not one of auto, fp32, fp16. Did you mean fp16?"),
+        ({"precision": "FP16"}, "--precision FP16: not one of auto, fp32, fp16, int8. Did you mean fp16?"),
         ({"exports": "npy,parket"}, "--export parket: not one of npy, parquet, jsonl, qdrant. Did you mean parquet?"),
+        ({"fusion": "conact"}, "--fusion conact: not one of named, concat, weighted_average. Did you mean concat?"),
+        (
+            {"fusion": "weighted-average"},
+            "--fusion weighted-average: not one of named, concat, weighted_average. Did you mean weighted_average?",
+        ),
+        (
+            {"parallelism": "data_parallel"},
+            "--parallelism data_parallel: not one of replicas, data-parallel, none. Did you mean data-parallel?",
+        ),
+        (
+            {"parallelism": "replica"},
+            "--parallelism replica: not one of replicas, data-parallel, none. Did you mean replicas?",
+        ),
+        ({"token_cap": 7}, "--token-cap 7: must be at least 8."),
         ({"max_tokens": 7}, "--max-tokens 7: must be at least 8."),
         ({"max_tokens": -1}, "--max-tokens -1: must be at least 8."),
         ({"dim": 0}, "--dim 0: must be at least 1."),
@@ -111,6 +130,77 @@ def test_a_wrong_word_is_named_with_what_it_may_be(chunks: Path, options: dict[s
 @pytest.mark.parametrize("devices", ["auto", "cpu", "cuda", "simulated:2x15GiB"])
 def test_devices_are_named_in_one_word(chunks: Path, devices: str) -> None:
     assert config(chunks, devices=devices).devices == devices
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_fusion_is_taken_by_its_name(chunks: Path, fusion: str) -> None:
+    assert config(chunks, fusion=fusion).fusion == fusion
+
+
+def test_several_models_keep_their_own_vectors_unless_told_otherwise(chunks: Path) -> None:
+    assert config(chunks, models="bge-m3,all-minilm-l6-v2").fusion == "named"
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_a_way_to_use_several_devices_is_taken_by_its_name(chunks: Path, parallelism: str) -> None:
+    assert config(chunks, parallelism=parallelism).parallelism == parallelism
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "single"])
+def test_several_models_may_share_devices_in_any_mode_but_single(chunks: Path, mode: str) -> None:
+    assert config(chunks, models="bge-m3,all-minilm-l6-v2", mode=mode).mode == mode
+
+
+def test_parallel_is_the_old_name_of_simultaneous(chunks: Path) -> None:
+    assert config(chunks, models="bge-m3,all-minilm-l6-v2", mode="parallel").mode == "simultaneous"
+
+
+def test_the_mode_for_one_model_is_refused_for_several(chunks: Path) -> None:
+    assert config(chunks, models="bge-m3", mode="single").mode == "single"
+    expected = "--mode single takes one model, and --models names 2. Drop --mode."
+    assert refusal(chunks, models="bge-m3,all-minilm-l6-v2", mode="single") == expected
+
+
+@pytest.mark.parametrize("option", NAME_LISTS)
+@pytest.mark.parametrize("value", ["1,0", " 1 ,, 0 ", ["1", "0"], ("1", "0")])
+def test_names_are_kept_in_the_order_in_which_they_were_written(chunks: Path, option: str, value: Any) -> None:
+    assert getattr(config(chunks, **{option: value}), option) == ("1", "0")
+
+
+@pytest.mark.parametrize("option", NAME_LISTS)
+def test_names_may_be_left_out(chunks: Path, option: str) -> None:
+    assert getattr(config(chunks), option) == getattr(config(chunks, **{option: []}), option) == ()
+
+
+@pytest.mark.parametrize("option", NAME_LISTS)
+@pytest.mark.parametrize("value", ["", " , "])
+def test_no_name_where_one_was_to_be_written_is_refused(chunks: Path, option: str, value: str) -> None:
+    written = "--" + option.replace("_", "-")
+    assert (
+        refusal(chunks, None, **{option: value}) == f"{written} is empty. Give at least one name, or drop the option."
+    )
+
+
+def test_the_devices_may_come_from_the_environment(chunks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ULTIMATE_EMBEDDER_DEVICES", "simulated:2x15GiB")
+    assert config(chunks).devices == "simulated:2x15GiB"
+    assert config(chunks, devices="cpu").devices == "cpu"
+
+
+def test_a_lower_limit_of_tokens_is_beside_the_limit(chunks: Path) -> None:
+    made = config(chunks, max_tokens=512, token_cap=8)
+    assert (made.max_tokens, made.token_cap) == (512, 8)
+
+
+def test_what_is_there_cannot_be_skipped_and_computed_anew(chunks: Path) -> None:
+    assert config(chunks, skip_existing=True).skip_existing
+    expected = "--fresh and --skip-existing contradict each other. Drop one."
+    assert refusal(chunks, skip_existing=True, fresh=True) == expected
+
+
+def test_what_is_there_cannot_be_gone_on_from_and_computed_anew(chunks: Path) -> None:
+    expected = "--fresh and --resume-from contradict each other. Drop one."
+    assert refusal(chunks, resume_from=chunks, fresh=True) == expected
 
 
 def test_a_nonsense_word_gets_no_suggestion() -> None:
@@ -164,9 +254,10 @@ def test_the_summary_goes_into_the_output_folder_unless_told_otherwise(chunks: P
 
 
 def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:
-    made = config(chunks, models="bge-m3=0.5", summary=tmp_path / "s.json", dim=64)
+    made = config(chunks, models="bge-m3=0.5", summary=tmp_path / "s.json", dim=64, no_ensemble="a,b")
     plain = json.loads(json.dumps(made.as_dict()))
     assert set(plain) == {field.name for field in dataclasses.fields(RunConfig)}
     assert plain["chunks"] == str(chunks)
     assert plain["summary"] == str(tmp_path / "s.json")
     assert plain["models"] == [{"name": "bge-m3", "weight": 0.5}]
+    assert plain["no_ensemble"] == ["a", "b"]

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.config import DEFAULT_MODEL, EXPORT_KINDS, FUSIONS, MODES, PARALLELISMS, PRECISIONS, suggest
+from ultimate_embedder.config import (
+    BACKENDS,
+    DEFAULT_MODEL,
+    EXPORT_KINDS,
+    FUSIONS,
+    MODES,
+    PARALLELISMS,
+    PRECISIONS,
+    suggest,
+)
 from ultimate_embedder.devices import DEVICE_WORDS
 
 USAGE_EXIT_CODE = 2
@@ -96,6 +105,7 @@ def _add_embed(commands: argparse._SubParsersAction[WordyParser]) -> None:
     embed.add_argument("--token-cap", type=int, metavar="N", help="a lower limit for models that could take more")
     embed.add_argument("--dim", type=int, metavar="N", help="shorter vectors, from models trained for it")
     embed.add_argument("--precision", default="auto", metavar="P", help=f"{' | '.join(PRECISIONS)}")
+    embed.add_argument("--backend", metavar="NAME", help=f"on the CPU: {' | '.join(BACKENDS)} (default: torch)")
     embed.add_argument(
         "--export",
         default=",".join(EXPORT_KINDS),

@@ -52,6 +52,7 @@ def _embed(options: argparse.Namespace) -> int:
         token_cap=options.token_cap,
         dim=options.dim,
         precision=options.precision,
+        backend=options.backend,
         gpu0_ceiling=options.gpu0_ceiling,
         safety_margin=options.safety_margin,
         gradient_checkpointing=options.gradient_checkpointing,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,8 @@ def open_ensemble(summary: dict[str, Any], collection: dict[str, Any], access: H
     """The ensemble of a collection as the summary of its run describes it; refuses models whose files differ now."""
     encoders = []
     for described in collection["models"]:
-        model = resolve_model(_choice(described["model"], summary), access)
+        word = described["path"] if described["source"] == "folder" else described["hub_id"] or described["model"]
+        model = resolve_model(word, access)
         if model.digest != described["digest"]:
             raise ModelError(f"{model.name} here is not the one that made the vectors (its files differ)")
         options = summary["options"]
@@ -58,16 +58,6 @@ def open_ensemble(summary: dict[str, Any], collection: dict[str, Any], access: H
     ]
     fusion = plan_fusion(summary["options"]["fusion"], members)
     return Ensemble(tuple(encoders), fusion, summary["options"]["dim"])
-
-
-def _choice(model: str, summary: dict[str, Any]) -> str:
-    """The word by which the user chose a model: one of its names, or a folder that has it."""
-    words: list[str] = [choice["name"] for choice in summary["options"]["models"]]
-    for word in words:
-        spec = find_spec(word)
-        if model in (word, spec.key if spec else None, Path(word).name, Path(word).name.lower()):
-            return word
-    return words[0]
 
 
 def _encode(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:

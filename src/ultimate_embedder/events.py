@@ -218,7 +218,7 @@ class BatchEncoded(Event):
     """A batch is done, checked and handed to the store.
 
     `predicted_bytes` and `measured_bytes` are of the activations at their peak; 0 where nothing was predicted, or
-    where the batch was not run whole. `exact_rows` had to be computed again in fp32.
+    where the batch was not run whole. `packed`: without padding. `exact_rows` had to be computed again in fp32.
     """
 
     model: str
@@ -230,6 +230,7 @@ class BatchEncoded(Event):
     padded_tokens: int
     longest: int
     bad_rows: int
+    packed: bool
     exact_rows: int
     predicted_bytes: int
     measured_bytes: int
@@ -237,6 +238,18 @@ class BatchEncoded(Event):
     forward_seconds: float
     memory_before: MemorySnapshot
     memory: MemorySnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionChecked(Event):
+    """What a low precision costs: some texts of the collection against their vectors in fp32."""
+
+    model: str
+    model_pass: int
+    dtype: str
+    texts: int
+    mean_cosine: float
+    worst_cosine: float
 
 
 @dataclass(frozen=True, kw_only=True)

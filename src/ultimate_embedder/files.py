@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -60,6 +61,11 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(leftover)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def safe_name(word: str) -> str:
+    """A word that any file system and any Qdrant takes as a name."""
+    return re.sub(r"[^\w.-]+", "_", word).strip("_")
 
 
 def write_json(path: Path, data: Any) -> None:

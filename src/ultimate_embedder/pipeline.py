@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks
-from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.config import ModelChoice, RunConfig, suggest
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
 from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError
 from ultimate_embedder.events import (
@@ -81,6 +82,8 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders:
         found = find_collections(config.chunks, config.collections, skip=config.output)
         for message in found.warnings:
             emit(Warned(message=message))
+        for message in _unknown_names(config, found.collections):
+            emit(Warned(message=message))
         for name in found.missing:
             emit(CollectionFinished(collection=name, status="skipped_missing"))
         limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
@@ -94,6 +97,14 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders:
         for collection in found.collections:
             _embed_collection(collection, this)
     emit(RunFinished(seconds=time.perf_counter() - started))
+
+
+def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> Iterator[str]:
+    names = [collection.name for collection in collections]
+    for option, given in (("--no-ensemble", config.no_ensemble), ("--force-cpu", config.force_cpu)):
+        for name in given:
+            if name not in names:
+                yield f"{option} {name}: there is no such collection.{suggest(name, names)}"
 
 
 def _embed_collection(collection: Collection, this: _Run) -> None:
@@ -117,7 +128,7 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
         CollectionFinished(
             collection=collection.name,
             status=status,
-            target_qdrant_collection=target,
+            target_qdrant_collection=target if status != "skipped_existing" else None,
             error=error,
             seconds=time.perf_counter() - started,
         )
@@ -145,7 +156,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
         stores = _run_passes(collection.name, passes, loaded.table, this)
         points = _fuse(collection.name, target, loaded.table, passes, stores, this)
-        write_exports(points, folder, this.config.exports, this.emit)
+        write_exports(points, folder, this.config.exports, this.emit, fresh=this.config.fresh)
     return "completed"
 
 
@@ -163,11 +174,9 @@ def _run_passes(name: str, passes: list[PassPlan], table: ChunkTable, this: _Run
 def _fuse(
     name: str, target: str, table: ChunkTable, passes: list[PassPlan], stores: list[VectorStore], this: _Run
 ) -> Points:
-    for plan, store in zip(passes, stores, strict=True):
-        if store.dim is None:
-            raise NoVectorsError(f"{plan.name} gave no usable vector for any of {len(table)} chunks")
     parts = [candidate(plan.model, plan.weight, store.dim or 0) for plan, store in zip(passes, stores, strict=True)]
-    points = Points(name, target, table, FusedVectors(stores, plan_fusion(this.config.fusion, parts)))
+    method = this.config.fusion if all(store.dim for store in stores) else "named"  # else there is nothing to fuse
+    points = Points(name, target, table, FusedVectors(stores, plan_fusion(method, parts)))
     for file, position, models in points.without_vector():
         reason = f"{NO_VECTOR}: {models}" if len(passes) > 1 else NO_VECTOR
         this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, reason)))

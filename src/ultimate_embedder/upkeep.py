@@ -17,7 +17,7 @@ from ultimate_embedder.export import PointsFile, export_problem, read_export_jou
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.vectors import read_ledger, shard_problem
 
-AGREEMENT = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99}
+AGREEMENT = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.9}
 READ_ROWS = 1024
 
 
@@ -89,6 +89,8 @@ def verify_output(output: Path, sample: int, access: HubAccess) -> Verification:
         path = output / collection["collection"] / "chunks.parquet"
         if collection["status"] == "completed" and path.exists() and not found.damaged:
             _verify_vectors(path, collection, summary, sample, access, found)
+        elif collection["status"] == "skipped_existing":
+            found.unchecked.append(f"{collection['collection']} was skipped by the last run: its vectors not compared")
     if not found.shards:
         found.unchecked.append(f"{output} holds no vectors")
     return found

@@ -19,6 +19,7 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.config import EXPORT_KINDS
+from ultimate_embedder.devices import cpu
 from ultimate_embedder.export import Points, point_id, target_collection_name
 from ultimate_embedder.export.parquet import PointsFile
 from ultimate_embedder.export.points import PointBlock
@@ -330,6 +331,8 @@ def poison_first_rows(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         return vectors
 
     monkeypatch.setattr(Encoder, "forward", poisoned)
+    monkeypatch.setattr(Encoder, "can_pack", lambda self: False)  # which would be tried on rows of its own
+    monkeypatch.setattr(cpu, "MOST_WORKERS", 1)  # so that the longest row is seen first
 
 
 def test_the_docling_sample_is_40_points_each_nearest_to_itself(docling_sample: Path, tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
-import transformers.dynamic_module_utils
+import transformers
 from safetensors.numpy import save_file
 
+from tests.support.hub_here import PATIENT, use_hub_here
 from tests.support.hub_server import Fault, HubServer, dead
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
@@ -35,7 +35,6 @@ GET_WEIGHTS = rf"GET .*/resolve/.*/{WEIGHTS}$"
 OTHER_FORMATS = ("onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "pytorch_model.bin")
 RETRY_LINE = re.compile(r"attempt \d+.*\d s\b")
 TEXTS = [f"text number {number}, " * (number % 7 + 1) for number in range(12)]
-PATIENT = {"ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S": "0.05", "ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "30"}
 IMPATIENT = PATIENT | {"ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "1"}
 SHORT_TIMEOUTS = {"HF_HUB_DOWNLOAD_TIMEOUT": "1", "HF_HUB_ETAG_TIMEOUT": "1"}
 # runs the command line with KEY pinned to the commit that comes first
@@ -172,26 +171,8 @@ def machine(tmp_path: Path, hub: HubServer) -> Machine:
 @pytest.fixture
 def hub_here(hub: HubServer, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """The hub of this process too."""
-    use_hub_here(machine, monkeypatch)
+    use_hub_here(machine.hub, machine.folder, monkeypatch)
     return hub
-
-
-def use_hub_here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set for this process what `Machine.start` sets for others; the client read it when it was imported."""
-    for name, value in {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": machine.hub, **PATIENT}.items():
-        monkeypatch.setenv(name, value)
-    constants = {
-        "ENDPOINT": machine.hub,
-        "HUGGINGFACE_CO_URL_TEMPLATE": machine.hub + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DOWNLOAD_TIMEOUT": 1,
-        "HF_HUB_ETAG_TIMEOUT": 1,
-    }
-    for name, constant in constants.items():
-        monkeypatch.setattr(huggingface_hub.constants, name, constant)
-    modules = str(machine.folder / "modules")
-    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", modules)
-    monkeypatch.syspath_prepend(modules)
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +364,7 @@ def test_a_dead_hub_does_not_disturb_a_warm_start(
     cold: ColdRun, tmp_path: Path, run_here: RunHere, reference: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(tmp_path, dead())
-    use_hub_here(machine, monkeypatch)
+    use_hub_here(machine.hub, machine.folder, monkeypatch)
     (entry,) = run_here(machine.embedding("--cache-dir", cold.machine.cache)).models
     assert (entry["source"], entry["revision"], entry["retries"]) == ("cache", cold.commit, 0)
     assert_same_vectors(machine.vectors(), reference)

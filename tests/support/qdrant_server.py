@@ -10,7 +10,7 @@ import urllib.parse
 import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pydantic_core
 from qdrant_client.http import models
@@ -173,16 +173,23 @@ def _describe(collection: StoredCollection) -> models.CollectionInfo:
 
 
 def _upsert(collection: StoredCollection, batch: models.Batch) -> models.UpdateResult:
-    params = collection.vectors
-    if not isinstance(params, models.VectorParams):
-        raise RefusedError(400, "Wrong input: Not existing vector name error")
-    vectors = cast("list[list[float]]", batch.vectors)
-    if any(len(vector) != params.size for vector in vectors):
-        raise RefusedError(400, f"Wrong input: Vector dimension error: expected dim: {params.size}")
+    params: dict[str, models.VectorParams] = _by_name(collection.vectors)
+    vectors: dict[str, list[list[float]]] = _by_name(batch.vectors)
+    for name, each in vectors.items():
+        if params.get(name) is None:
+            raise RefusedError(400, f"Wrong input: Not existing vector name error: {name}")
+        if any(len(vector) != params[name].size for vector in each):
+            raise RefusedError(400, f"Wrong input: Vector dimension error: expected dim: {params[name].size}")
     ids = [str(uuid.UUID(str(point))) for point in batch.ids]
-    for point, vector, payload in zip(ids, vectors, batch.payloads or [], strict=True):
-        collection.points[point] = models.Record(id=point, vector=vector, payload=payload)
+    for row, (point, payload) in enumerate(zip(ids, batch.payloads or [], strict=True)):
+        vector = {name: each[row] for name, each in vectors.items()}
+        collection.points[point] = models.Record(id=point, vector=vector.get("", vector), payload=payload)
     return UPDATED
+
+
+def _by_name(vectors: Any) -> dict[str, Any]:
+    """Vectors, or what is known of them; one without a name is called ''."""
+    return vectors if isinstance(vectors, dict) else {"": vectors}
 
 
 def _count(collection: StoredCollection, wanted: models.Filter | None) -> models.CountResult:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -24,6 +26,41 @@ POOLING: dict[Architecture, Any] = {
 }
 # <s> first and <pad> second, as in RoBERTa: position ids depend on the padding id
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+OWN_CONFIGURATION = """
+from transformers import PretrainedConfig
+
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own-reranker"
+"""
+OWN_RERANKER = """
+import torch
+from transformers import PreTrainedModel
+
+from .configuration_own import OwnConfig
+
+
+class OwnReranker(PreTrainedModel):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.letters = torch.nn.Embedding(256, 16)
+        self.post_init()
+
+    def rerank(self, query, documents, top_n=None):
+        wanted = self.mean_letter(query)
+        scores = [float(self.mean_letter(document) @ wanted) for document in documents]
+        best_first = sorted(range(len(documents)), key=lambda index: -scores[index])
+        return [
+            {"document": documents[index], "relevance_score": scores[index], "index": index}
+            for index in best_first[:top_n]
+        ]
+
+    def mean_letter(self, text):
+        return self.letters(torch.tensor(list(text.encode()), device=self.device)).float().mean(0)
+"""
 
 
 @functools.cache
@@ -48,6 +85,36 @@ def tiny_model(
         device="cpu",
     )
     model.save(str(folder))
+    return folder
+
+
+@functools.cache
+def tiny_cross_encoder(*, hidden: int = 64, layers: int = 2, max_tokens: int = 512) -> Path:
+    """The folder of a small random reranker of XLM-R's architecture: reads a query and a text, gives one number."""
+    folder = Path(tempfile.mkdtemp(prefix="tiny-cross-encoder-")) / "tiny-cross-encoder"
+    torch.manual_seed(7)
+    config = _config("xlm-roberta", hidden, layers, max_tokens)
+    config.num_labels = 1
+    auto_model: Any = transformers.AutoModelForSequenceClassification
+    auto_model.from_config(config).eval().save_pretrained(folder)
+    _tokenizer("xlm-roberta", max_tokens).save_pretrained(folder)
+    return folder
+
+
+@functools.cache
+def tiny_list_reranker() -> Path:
+    """The folder of a reranker that only its own code can load, with the `rerank` of jina-reranker-v3.
+
+    It compares the mean letter of a text with that of the query.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tiny-list-reranker-")) / "tiny-list-reranker"
+    folder.mkdir()
+    own = {"AutoConfig": "configuration_own.OwnConfig", "AutoModel": "modeling_own.OwnReranker"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "own-reranker", "auto_map": own}))
+    (folder / "configuration_own.py").write_text(OWN_CONFIGURATION)
+    (folder / "modeling_own.py").write_text(OWN_RERANKER)
+    letters = torch.randn(256, 16, generator=torch.Generator().manual_seed(7))
+    save_file({"letters.weight": letters}, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -78,7 +145,8 @@ def _tokenizer(architecture: Architecture, max_tokens: int) -> Any:
     decoder_only = architecture in ("qwen2", "qwen3")
     ends = [("</s>", vocabulary["</s>"])] + ([] if decoder_only else [("<s>", vocabulary["<s>"])])
     single = "$A </s>" if decoder_only else "<s> $A </s>"
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)
+    pair = f"{single} $B:1 </s>:1"
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
     names = ["input_ids", "attention_mask"] + (["token_type_ids"] if architecture == "bert" else [])
     fast_tokenizer: Any = transformers.PreTrainedTokenizerFast
     return fast_tokenizer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ class _OldConfig:
         for option in dataclasses.fields(self):  # type: ignore[arg-type]
             why = self.without_effect.get(option.name)
             if why is not None and getattr(self, option.name) != option.default:
-                warnings.warn(f"{type(self).__name__}.{option.name} has no effect: {why}", stacklevel=4)
+                warnings.warn(f"{type(self).__name__}.{option.name} has no effect: {why}", stacklevel=3)
 
 
 @dataclass
@@ -51,14 +52,13 @@ class EnsembleConfig(_OldConfig):
 
     def with_environment(self, environment: OldEnvironment) -> EnsembleConfig:
         """The same, as `EMBEDDER_*` variables change it."""
-        data_parallel = environment.sequential_data_parallel
-        return dataclasses.replace(
-            self,
-            sequential_passes=self.sequential_passes or environment.sequential,
-            exclusive_mode=self.exclusive_mode or environment.exclusive,
-            preferred_devices=self.preferred_devices or environment.sequential_devices or None,
-            sequential_data_parallel=self.sequential_data_parallel if data_parallel is None else data_parallel,
-        )
+        changed = copy.copy(self)  # not a new one: that would warn again
+        changed.sequential_passes |= environment.sequential
+        changed.exclusive_mode |= environment.exclusive
+        changed.preferred_devices = self.preferred_devices or environment.sequential_devices or None
+        if environment.sequential_data_parallel is not None:
+            changed.sequential_data_parallel = environment.sequential_data_parallel
+        return changed
 
     @property
     def mode(self) -> str:
@@ -143,7 +143,11 @@ class RerankingConfig(_OldConfig):
     trust_remote_code: bool = False
     """jina-reranker-v3 runs code of its own: only if you say so here."""
 
-    without_effect: ClassVar[Mapping[str, str]] = {"batch_size": _MEMORY_DECIDES}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "top_k_candidates": "give initial_candidates to search_with_reranking()",
+        "rerank_top_k": "give top_k to search_with_reranking()",
+        "batch_size": _MEMORY_DECIDES,
+    }
 
 
 @dataclass

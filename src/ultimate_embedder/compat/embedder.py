@@ -30,8 +30,8 @@ from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import ChunkRejected, Event, Mitigated
-from ultimate_embedder.export import PointsFile, point_id, safe_name
-from ultimate_embedder.files import write_json
+from ultimate_embedder.export import PointsFile, point_id
+from ultimate_embedder.files import safe_name, write_json
 from ultimate_embedder.models import find_spec, load_reranker, resolve_reranker
 from ultimate_embedder.passes import EncoderPool, PassPlan, candidate, plan_passes, rerank, resolve_models
 from ultimate_embedder.report import CollectionSummary, RunSummary
@@ -39,6 +39,7 @@ from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
 
 logger = logging.getLogger(__name__)
 OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
+COMPLETE = ("completed", "skipped_no_chunks")
 READ_ROWS = 4096
 OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
@@ -125,7 +126,9 @@ class UltimateKaggleEmbedderV4:
 
     @property
     def embeddings_by_model(self) -> dict[str, np.ndarray]:
-        """Each model's own vectors, in the order of the chunks; read from the store when asked for."""
+        """Each model's own vectors, in the order of the chunks, read from the store now; empty before a run."""
+        if self.embeddings is None:
+            return {}
         keys = np.array([text_key(text) for text in self.chunk_texts], np.uint64).reshape(-1, 2)
         found: dict[str, np.ndarray] = {}
         for plan in self._plans:
@@ -144,7 +147,7 @@ class UltimateKaggleEmbedderV4:
             raise UsageError(f"{root} does not exist. Give the folder that holds your chunk files.")
         found = find_collections(root, (), skip=self.output_folder)
         errors: list[dict[str, Any]] = []
-        self.chunk_texts, self.chunks_metadata = [], []
+        self.chunk_texts, self.chunks_metadata, self.embeddings = [], [], None
         counts: dict[str, int] = {}
         with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
             for collection in found.collections:
@@ -244,6 +247,11 @@ class UltimateKaggleEmbedderV4:
         name = self.reranking_config.model_name
         spec = find_spec(name)
         trusted = [*self._trusted, *([spec.key] if spec and self.reranking_config.trust_remote_code else [])]
+        if spec and spec.remote_code and spec.key not in trusted:
+            raise UsageError(
+                f"{spec.key} runs code from its own repository. If you have read it and trust it, allow it with "
+                "RerankingConfig(trust_remote_code=True); else choose another, such as bge-reranker-v2-m3."
+            )
         options = self._options
         access = hub_access(cache_dir=options["cache_dir"], offline=options["offline"], trusted=trusted)
         model = resolve_reranker(name, access, self.telemetry)
@@ -304,7 +312,10 @@ def ensemble_options(
 ) -> dict[str, Any]:
     """Models, weights and mode. Companions outside an ensemble get a named vector each."""
     names = [model_name, *(config.ensemble_models if enabled else ()), *companions]
-    models = list({_key(name): name for name in reversed(names)}.values())[::-1]
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(_key(name), name)
+    models = list(first.values())
     weights = {_key(name): weight for name, weight in (config.model_weights or {}).items()} if enabled else {}
     for name in weights.keys() - {_key(name) for name in models}:
         raise UsageError(f"EnsembleConfig.model_weights names {name}, which is none of {', '.join(models)}.")
@@ -353,12 +364,13 @@ def _is_complete(output: Path) -> bool:
         summary = json.loads((output / "summary.json").read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return False
-    return all(collection["status"] == "completed" for collection in summary["collections"])
+    done = all(collection["status"] in COMPLETE for collection in summary["collections"])
+    return done and summary["error"] is None
 
 
 def _require_complete(summary: RunSummary) -> list[CollectionSummary]:
     for collection in summary.collections:
-        if collection.status not in ("completed", "skipped_no_chunks"):
+        if collection.status not in COMPLETE:
             raise UltimateEmbedderError(f"{collection.collection} {collection.status}: {collection.error}")
     done = [collection for collection in summary.collections if collection.status == "completed"]
     if not done:

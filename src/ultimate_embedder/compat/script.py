@@ -15,13 +15,14 @@ from ultimate_embedder.arguments import WordyParser
 from ultimate_embedder.compat.configs import EnsembleConfig
 from ultimate_embedder.compat.embedder import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import OldEnvironment, make_config, old_environment, split_words
-from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.config import OldEnvironment, make_config, old_environment, one_of, split_words
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.files import write_json
-from ultimate_embedder.report import RunSummary, print_summary
+from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
 
 logger = logging.getLogger(__name__)
 DEFAULT_CHUNKS, DEFAULT_OUTPUT = "Chunked", "Embeddings"
+ENSEMBLE_MODES = ("auto", "parallel", "sequential", "disabled")
 DONE = ("completed", "skipped_existing")
 
 
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Embed; exit code 0 when every collection was completed, or skipped because that was asked for."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     given = _parser().parse_args(arguments)
-    telemetry = Telemetry()
+    telemetry, builder = Telemetry(), SummaryBuilder()
+    summary = builder.summary
+    summary.chunks, summary.output = given.chunks_root, given.output_root
     summary_path = Path(given.summary)
     if summary_path.name == given.summary:  # just a name: it belongs to the output
         summary_path = Path(given.output_root) / given.summary
@@ -39,11 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if config.mode == "exclusive":
             logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
-        summary = run_and_report(config, quiet=False, watch=[telemetry])
+        run_and_report(config, quiet=False, watch=[telemetry, builder])
     except UltimateEmbedderError as error:
-        summary = RunSummary(error=str(error), chunks=given.chunks_root, output=given.output_root)
+        summary.error = str(error)
         print(f"error: {error}", file=sys.stderr)
-    write_json(summary_path, summary.model_dump(mode="json"))
+    try:
+        builder.write(summary_path)
+    except OSError as error:
+        print(f"error: the summary cannot be written to {summary_path}: {error.strerror}.", file=sys.stderr)
+        return 1
     _write_stats(summary, Path(given.output_root), telemetry)
     print_summary(summary, summary_path, sys.stdout)
     if given.zip_output and Path(given.output_root).is_dir():
@@ -54,16 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str, Any]:
     """The engine's options for what was given."""
+    mode = one_of(given.ensemble_mode, ENSEMBLE_MODES, "--ensemble-mode")
     ensemble = EnsembleConfig(
         ensemble_models=split_words(given.ensemble_models) or EnsembleConfig().ensemble_models,
-        sequential_passes=given.ensemble_mode == "sequential",
+        sequential_passes=mode == "sequential",
         exclusive_mode=given.exclusive_ensemble,
         sequential_data_parallel=given.sequential_data_parallel,
         preferred_devices=split_words(given.sequential_devices) or None,
     ).with_environment(environment)
     wanted = given.enable_ensemble or given.exclusive_ensemble or bool(given.ensemble_models)
-    options = ensemble_options(given.model, wanted and given.ensemble_mode != "disabled", ensemble, ())
-    if given.ensemble_mode == "auto" and options["mode"] == "simultaneous":
+    options = ensemble_options(given.model, wanted and mode != "disabled", ensemble, ())
+    if mode == "auto" and options["mode"] == "simultaneous":
         options["mode"] = "auto"
     everywhere = given.force_cpu == [] or environment.force_cpu
     return {
@@ -72,13 +80,19 @@ def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str
         "devices": "cpu" if everywhere else None,
         "force_cpu": given.force_cpu or (),
         "no_ensemble": given.no_ensemble or (),
-        "dim": given.matryoshka_dim,
+        "dim": _dim(given.matryoshka_dim),
         "cache_dir": given.cache_dir,
         "offline": given.offline,
         "refresh_cache": given.refresh_cache or environment.refresh_cache,
         "skip_existing": given.skip_existing,
         "trust_remote_code": given.trust_remote_code,
     }
+
+
+def _dim(word: str | None) -> int | None:
+    if word is not None and not (word.isdecimal() and int(word)):
+        raise UsageError(f"--matryoshka-dim {word}: not a number of dimensions. Write 512, for example.")
+    return int(word) if word else None
 
 
 def _write_stats(summary: RunSummary, output: Path, telemetry: Telemetry) -> None:
@@ -106,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="jina-code-embeddings-1.5b", metavar="NAME", help="the primary model")
     parser.add_argument("--enable-ensemble", action="store_true", help="several models, fused")
     parser.add_argument("--ensemble-models", default="", metavar="A,B", help="which (default: jina-code, bge-m3)")
-    parser.add_argument("--ensemble-mode", default="auto", choices=["auto", "parallel", "sequential", "disabled"])
+    parser.add_argument("--ensemble-mode", default="auto", metavar="MODE", help=" | ".join(ENSEMBLE_MODES))
     parser.add_argument("--exclusive-ensemble", action="store_true", help="each model leases all devices in turn")
     parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
     parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
@@ -115,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         "--summary", default="embedding_summary.json", metavar="PATH", help="in the output, or at a path"
     )
     parser.add_argument("--zip-output", action="store_true", help="also pack the output folder")
-    parser.add_argument("--matryoshka-dim", type=int, metavar="N")
+    parser.add_argument("--matryoshka-dim", metavar="N", help="shorter vectors, from models trained for it")
     parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="no GPU: for these collections, or for all")
     parser.add_argument("--no-ensemble", nargs="+", metavar="NAME", help="only the primary for these collections")
     parser.add_argument("--offline", action="store_true", help="never use the network")

@@ -3,6 +3,7 @@
 from ultimate_embedder.config.environment import OldEnvironment, old_environment
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
+    BACKENDS,
     DEFAULT_MODEL,
     DEVICES_VARIABLE,
     EXPORT_KINDS,
@@ -12,6 +13,7 @@ from ultimate_embedder.config.options import (
     PARALLELISMS,
     PRECISIONS,
     SAFETY_MARGIN,
+    Backend,
     ExportKind,
     FusionMethod,
     Mode,
@@ -24,6 +26,7 @@ from ultimate_embedder.config.options import (
 from ultimate_embedder.config.words import one_of, parse_flag, parse_size, split_words, suggest
 
 __all__ = [
+    "BACKENDS",
     "DEFAULT_MODEL",
     "DEVICES_VARIABLE",
     "EXPORT_KINDS",
@@ -33,6 +36,7 @@ __all__ = [
     "PARALLELISMS",
     "PRECISIONS",
     "SAFETY_MARGIN",
+    "Backend",
     "ExportKind",
     "FusionMethod",
     "HubAccess",

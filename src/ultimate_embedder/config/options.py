@@ -24,13 +24,15 @@ from ultimate_embedder.lock import LOCK_NAME
 from ultimate_embedder.stop import parse_deadline
 
 Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
-Precision = Literal["auto", "fp32", "fp16"]
+Precision = Literal["auto", "fp32", "fp16", "int8"]
+Backend = Literal["torch", "onnx", "openvino"]
 ExportKind = Literal["npy", "parquet", "jsonl", "qdrant"]
 FusionMethod = Literal["named", "concat", "weighted_average"]
 Parallelism = Literal["replicas", "data-parallel", "none"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 EXPORT_KINDS: tuple[ExportKind, ...] = get_args(ExportKind)
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 PARALLELISMS: tuple[Parallelism, ...] = get_args(Parallelism)
@@ -70,6 +72,7 @@ class RunConfig:
     token_cap: int | None = None
     dim: int | None = None
     precision: Precision = "auto"
+    backend: Backend = "torch"
     gpu0_ceiling_bytes: int = GPU0_CEILING_BYTES
     safety_margin: float = SAFETY_MARGIN
     gradient_checkpointing: bool = False
@@ -112,6 +115,7 @@ def make_config(
     token_cap: int | None = None,
     dim: int | None = None,
     precision: str = "auto",
+    backend: str | None = None,
     gpu0_ceiling: str | int = GPU0_CEILING_BYTES,
     safety_margin: str | float = SAFETY_MARGIN,
     gradient_checkpointing: bool = False,
@@ -162,6 +166,7 @@ def make_config(
         token_cap=at_least(token_cap, 8, "--token-cap"),
         dim=at_least(dim, 1, "--dim"),
         precision=one_of(precision, PRECISIONS, "--precision"),
+        backend=_backend(backend, precision),
         gpu0_ceiling_bytes=parse_size(str(gpu0_ceiling), "--gpu0-ceiling"),
         safety_margin=parse_share(safety_margin, "--safety-margin"),
         gradient_checkpointing=gradient_checkpointing,
@@ -184,6 +189,15 @@ def _models(words: str | Sequence[str], mode: str) -> tuple[ModelChoice, ...]:
     if mode == "single" and len(chosen) > 1:
         raise UsageError(f"--mode single takes one model, and --models names {len(chosen)}. Drop --mode.")
     return chosen
+
+
+def _backend(word: str | None, precision: str) -> Backend:
+    backend: Backend = one_of(word or ("onnx" if precision == "int8" else "torch"), BACKENDS, "--backend")
+    if precision == "int8" and backend != "onnx":
+        raise UsageError(f"--precision int8 needs --backend onnx, not {backend}.")
+    if precision == "fp16" and backend != "torch":
+        raise UsageError(f"--backend {backend} computes in fp32, or with --precision int8. Drop --precision fp16.")
+    return backend
 
 
 def parse_model_choice(word: str) -> ModelChoice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 
@@ -40,6 +41,14 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+
+    def parts(self) -> list[AcceleratorDevice]:
+        """Just this one."""
+        return [self]
+
+    def computing(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing to prepare."""
+        return contextlib.nullcontext()
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment. What is neither free nor reserved by us is held by others."""

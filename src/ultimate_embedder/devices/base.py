@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from ultimate_embedder.types import MemorySnapshot
@@ -23,6 +25,14 @@ class Device(Protocol):
     """How many devices a batch is split over: one, unless this is a group."""
     turn: threading.Lock
     """Held during a forward: two at once on one device would only fight for its memory."""
+
+    def parts(self) -> Sequence[Device]:
+        """What works at the same time, each on batches of its own: the device itself, or the cores of a CPU."""
+        ...
+
+    def computing(self) -> AbstractContextManager[None]:
+        """What the thread of a worker runs in."""
+        ...
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -11,20 +15,43 @@ from ultimate_embedder.types import MemorySnapshot
 
 # activations of a few thousand tokens stay in the cache; larger batches are slower, not faster
 CPU_BUDGET_TOKENS = 2048
+MOST_WORKERS = 32
+CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class CpuDevice:
-    """Runs models on the host; `allocated` is the resident memory of this process."""
+    """Runs models on the host; `allocated` is the resident memory of this process.
+
+    Its cores work apart, each on batches of its own: a thread that computes alone waits for nobody, while threads that
+    share an operation meet after each one. They share the weights, and Python's lock is free while torch computes.
+    """
 
     name = "cpu"
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
     lanes = 1
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int | None = None) -> None:
         import torch
 
         self.torch_device = torch.device("cpu")
         self.turn = threading.Lock()
+        self.workers = workers or min(usable_cores(), MOST_WORKERS)
+
+    def parts(self) -> list[CpuDevice]:
+        """One for each worker."""
+        return [CpuDevice(workers=1) for _ in range(self.workers)]
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Let operations of this thread use one core."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def snapshot(self) -> MemorySnapshot:
         """Memory of the machine and of this process."""
@@ -50,8 +77,8 @@ class CpuDevice:
         return self.snapshot()
 
     def dtype(self, precision: str) -> str:
-        """float32 unless fp16 is asked for: half precision is no faster here."""
-        return "float16" if precision == "fp16" else "float32"
+        """float32 unless another is asked for: half precision is no faster here."""
+        return {"fp16": "float16", "int8": "int8"}.get(precision, "float32")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the host had no memory for an allocation."""
@@ -59,6 +86,17 @@ class CpuDevice:
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: by affinity, and by the quota of its container."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = CGROUP_QUOTA.read_text().split()
+    except (OSError, ValueError):  # no container, or not Linux
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def _peak_resident_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,14 @@ class DeviceGroup:
         self.torch_device = members[0].torch_device
         self.lanes = len(members)
         self.turn = threading.Lock()
+
+    def parts(self) -> list[DeviceGroup]:
+        """Just this one: its members work on each batch together."""
+        return [self]
+
+    def computing(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing to prepare."""
+        return contextlib.nullcontext()
 
     def snapshot(self) -> MemorySnapshot:
         """Memory of the member that has held most."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ultimate_embedder.export.points import Points, safe_name
-from ultimate_embedder.files import whole_file, whole_folder
+from ultimate_embedder.export.points import Points
+from ultimate_embedder.files import safe_name, whole_file, whole_folder
 from ultimate_embedder.vectors import UNNAMED
 
 

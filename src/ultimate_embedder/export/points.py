@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable, TableRows
+from ultimate_embedder.files import safe_name
 from ultimate_embedder.vectors import UNNAMED, FusedVectors, Vectors
 
 LONGEST_NAME = 255
@@ -28,12 +29,9 @@ def target_collection_name(collection: str, model: str, dim: int | None = None) 
     parts = [collection, model] + ([f"{dim}d"] if dim else [])
     first, *rest = (safe_name(part) for part in parts)
     ending = "__".join(["", *rest])
-    return first[: max(1, LONGEST_NAME - len(ending))] + ending  # what is cut must not be the model
-
-
-def safe_name(word: str) -> str:
-    """A word that any file system and any Qdrant takes as a name."""
-    return re.sub(r"[^\w.-]+", "_", word).strip("_")
+    if len(ending) > LONGEST_NAME // 2:  # many models, or one with a very long name
+        ending = f"__{hashlib.sha256(ending.encode()).hexdigest()[:12]}{ending[-LONGEST_NAME // 2 :]}"
+    return first[: LONGEST_NAME - len(ending)] + ending  # what is cut must not be the model
 
 
 def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,10 @@ WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path]
 JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
 
-def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit) -> None:
-    """Write each kind of export into `folder`, unless it is there and would be the same."""
+def write_exports(
+    points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit, *, fresh: bool = False
+) -> None:
+    """Write each kind of export into `folder`, unless it is there and would be the same; with `fresh` in any case."""
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
@@ -38,7 +40,7 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emi
         name, write = WRITERS[kind]
         path = folder / name(points)
         noted = journal.get(kind)
-        if noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
+        if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
             write(points, path)
             if noted is not None and noted["name"] != path.name:
                 _delete(folder / noted["name"])
@@ -64,7 +66,9 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[ExportKin
     for kind in stale:
         path = folder / journal.pop(kind)["name"]
         _delete(path)
-        emit(Warned(collection=points.collection, message=f"{path} was of earlier chunks and has been deleted"))
+        emit(
+            Warned(collection=points.collection, message=f"{path} was of other chunks or vectors and has been deleted")
+        )
     if stale:
         write_json(folder / JOURNAL, journal)
 

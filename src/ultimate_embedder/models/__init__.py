@@ -1,6 +1,7 @@
 """Which models there are, where they lie, and how they encode."""
 
-from ultimate_embedder.models.encoder import Encoder, check_dim, load_encoder, native_dim
+from ultimate_embedder.models.encoder import Encoder, check_dim, load_encoder, native_dim, row_cosines
+from ultimate_embedder.models.exported import use_backend
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -36,8 +37,10 @@ __all__ = [
     "repeated_layers",
     "resolve_model",
     "resolve_reranker",
+    "row_cosines",
     "streamed_layers",
     "unknown_model",
+    "use_backend",
     "verify_snapshot",
     "whereabouts",
 ]

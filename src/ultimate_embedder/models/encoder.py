@@ -7,6 +7,7 @@ Pooling, normalisation and prompts are the model's own.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
+from ultimate_embedder.models.packed import lay_end_to_end, packed, unpack, use_packed_attention, use_plain_attention
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 
 if TYPE_CHECKING:
+    import torch
     from sentence_transformers import SentenceTransformer
 
 # names that sentence-transformers itself tries, in its order
@@ -26,6 +29,8 @@ QUERY_PROMPT_NAMES = ("query",)
 UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
 REACH_CHARACTERS = 40  # a token has four or so; white space, which some tokenizers drop, has any number
 SPARE_TOKENS = 64
+PACKED_AGREEMENT = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}
+_learning = threading.Lock()  # workers on the CPU share an encoder
 CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
 
 
@@ -52,11 +57,27 @@ class Encoder(LoadedModel):
         if hasattr(model.tokenizer, "model_max_length"):  # else the model knows no limit
             model.max_seq_length = max_tokens
         self._constants, self._input_names = self._learn_features()
+        self._first_position: int | None = None  # of packed rows; None: not known to work
+        self._packing_learned = False
 
     @property
     def tokenizes(self) -> bool:
         """Whether we tokenise ourselves, and know lengths; else only the model can."""
         return bool(self._input_names)
+
+    def can_pack(self) -> bool:
+        """Whether a batch can be run without padding; found out by trying, once, where the weights are."""
+        if self.wrapper is not None:
+            return False
+        with _learning:
+            if not self._packing_learned:
+                self._first_position, self._packing_learned = self._learn_packing(), True
+        return self._first_position is not None
+
+    @property
+    def transformer(self) -> Any:
+        """The layers below pooling, where the model has them as transformers has; else None."""
+        return getattr(self.model[0], "auto_model", None)
 
     @property
     def tokenizer_kind(self) -> str:
@@ -72,14 +93,34 @@ class Encoder(LoadedModel):
         lengths = np.array([len(row) for row in rows])
         return TokenizedTexts(rows, lengths, np.array(tokens_over) > 0)
 
-    def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
-        """Pad the given rows to the longest of them."""
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
+        """Pad the given rows to the longest of them, or lay them end to end."""
         tokens = int(texts.lengths[rows].sum())
         padded = int(texts.lengths[rows].max()) * len(rows)
         chosen = [texts.rows[row] for row in rows]
+        if packed and self._first_position is not None:
+            return self._pack(chosen, tokens)
         if self.tokenizes:
             return TokenBatch(self._pad(chosen), tokens, padded)
         return TokenBatch(self._model_features(chosen), tokens, padded)
+
+    def forward(self, batch: TokenBatch) -> torch.Tensor:
+        """Run the model on one batch; gives float32 vectors, one a row, where the weights are."""
+        import torch
+
+        if batch.groups is None:
+            return super().forward(batch)
+        device = self.device
+        with torch.inference_mode():
+            inputs = {name: value.to(device) for name, value in batch.features.items()}
+            with packed(batch.groups):
+                hidden = self.transformer(**inputs).last_hidden_state
+            tokens, mask = unpack(hidden, batch.groups)
+            features = {**self._constants, "token_embeddings": tokens, "attention_mask": mask}
+            for module in list(self.model)[1:]:
+                features = module(features)
+            vectors: torch.Tensor = features[self.output]
+            return vectors.float()
 
     def encode_query(self, text: str) -> np.ndarray:
         """Vector of a query, with the model's query prompt, as the model gives it."""
@@ -140,6 +181,14 @@ class Encoder(LoadedModel):
         features = {name: torch.from_numpy(tensors[name]) for name in self._input_names}
         return {**features, **self._constants}
 
+    def _pack(self, rows: list[np.ndarray], tokens: int) -> TokenBatch:
+        import torch
+
+        features, groups = lay_end_to_end(rows, self._first_position or 0)
+        if "token_type_ids" in self._input_names:
+            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        return TokenBatch(features, tokens, tokens, groups)
+
     def _model_features(self, texts: Sequence[str]) -> dict[str, Any]:
         """Features as sentence-transformers makes them: the reference, padded and slower."""
         return dict(self.model.preprocess(list(texts), prompt=self.document_prompt or None))
@@ -158,6 +207,26 @@ class Encoder(LoadedModel):
         ours = self._pad(rows)
         same = all(torch.equal(ours[name], reference[name]) for name in names)
         return (constants, names) if same else ({}, ())
+
+    def _learn_packing(self) -> int | None:
+        """See whether rows laid end to end give the same vectors, and from what number positions count; else None."""
+        transformer = self.transformer
+        if not self._input_names or transformer is None or not use_packed_attention(transformer):
+            return None
+        texts = self.tokenize(CANARY)
+        rows = np.argsort(-texts.lengths, kind="stable")
+        padding = getattr(transformer.config, "pad_token_id", None) or 0
+        try:
+            reference = self.forward(self.batch(texts, rows)).cpu().numpy()
+            for first in (0, padding + 1):  # RoBERTa counts positions from there
+                self._first_position = first
+                ours = self.forward(self.batch(texts, rows, packed=True)).cpu().numpy()
+                if row_cosines(ours, reference).min() > PACKED_AGREEMENT[self.dtype]:
+                    return first
+        except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError):
+            pass  # this model does more with its inputs than we know: it is padded, as always
+        use_plain_attention(transformer)
+        return None
 
 
 def load_encoder(
@@ -253,6 +322,12 @@ def _position_limit(model: SentenceTransformer) -> int:
             return int(table.num_embeddings) - (padding + 1 if isinstance(padding, int) else 0)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return int(getattr(config, "max_position_embeddings", None) or UNLIMITED_TOKENS)
+
+
+def row_cosines(ours: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """How well each row agrees with its counterpart."""
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(reference, axis=1)
+    return np.asarray((ours * reference).sum(axis=1) / lengths)
 
 
 def _native_dim(model: SentenceTransformer) -> int:

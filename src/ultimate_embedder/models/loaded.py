@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ultimate_embedder.models.packed import Groups
+
 if TYPE_CHECKING:
     import torch
 
@@ -32,6 +34,8 @@ class TokenBatch:
     features: Mapping[str, Any]
     tokens: int
     padded_tokens: int
+    groups: Groups | None = None
+    """Set where rows are laid end to end instead of padded."""
 
 
 class LoadedModel(ABC):
@@ -49,8 +53,12 @@ class LoadedModel(ABC):
         self.wrapper: torch.nn.Module | None = None  # where a batch is split over several devices
 
     @abstractmethod
-    def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
-        """What a forward of these rows needs."""
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
+        """What a forward of these rows needs; `packed` asks for one without padding, where that is possible."""
+
+    def can_pack(self) -> bool:
+        """Whether a batch can be run without padding."""
+        return False
 
     @property
     def device(self) -> torch.device:

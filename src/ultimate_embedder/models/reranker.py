@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 GUESSED_LIMIT = 512  # tokens of a pair, where the model names no limit
+WITHOUT_SCORES = ("Model", "ForMaskedLM")  # ends of the names of architectures that are no rerankers
 
 
 class Reranker(LoadedModel):
@@ -28,14 +30,14 @@ class Reranker(LoadedModel):
 
     def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
         """Query and text of each candidate, with the length that the model will see."""
-        limit = min(self.model.max_length or GUESSED_LIMIT, 1 << 20)
+        limit = min(self.model.max_seq_length or GUESSED_LIMIT, 1 << 20)
         encoded = self.model.tokenizer(
             [query] * len(texts), list(texts), truncation=True, max_length=limit, verbose=False
         )
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), bool))
 
-    def batch(self, texts: TokenizedTexts, rows: np.ndarray) -> TokenBatch:
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
         """The pairs themselves: the model tokenises them."""
         tokens = int(texts.lengths[rows].sum())
         padded = int(texts.lengths[rows].max()) * len(rows)
@@ -81,6 +83,7 @@ def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ())
     import torch
     from sentence_transformers import CrossEncoder
 
+    _require_scores(model)
     own_code = model.spec is not None and model.spec.remote_code and model.spec.key in trusted
     options = {"dtype": getattr(torch, dtype)}
     try:
@@ -94,6 +97,16 @@ def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ())
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     loaded.eval()
     return Reranker(model.name, loaded)
+
+
+def _require_scores(model: ResolvedModel) -> None:
+    """Refuse a model without a head for scores: it would be given a random one."""
+    described = [(model.path / name) for name in ("config.json", "modules.json")]
+    config, modules = (json.loads(path.read_text("utf-8")) if path.is_file() else {} for path in described)
+    pooled = any(module["type"].endswith(".Pooling") for module in modules)
+    architectures = [] if "auto_map" in config else config.get("architectures") or []
+    if pooled or any(name.endswith(WITHOUT_SCORES) for name in architectures):
+        raise ModelError(f"{model.name} makes vectors and scores no pairs ({model.path}). Choose a reranker.")
 
 
 def _load_own_code(model: ResolvedModel, options: dict[str, Any]) -> Reranker:

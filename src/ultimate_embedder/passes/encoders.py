@@ -8,7 +8,7 @@ import time
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.errors import MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned
-from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model
+from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.types import ResolvedModel
 
@@ -43,7 +43,7 @@ def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> ResolvedMode
             model=model.name,
             hub_id=model.spec.hub_id if model.spec else None,
             source=model.source,
-            path=str(model.path),
+            path=str(model.path.absolute()),
             revision=model.revision,
             digest=model.digest,
             size_bytes=model.size_bytes,
@@ -77,15 +77,18 @@ class EncoderPool:
         with self._lock:
             key = (plan.name, role)
             if key not in self._loaded:
-                self._loaded[key] = self._load_now(plan, dtype)
+                self._loaded[key] = self._load_now(plan, dtype, role)
             return self._loaded[key]
 
-    def _load_now(self, plan: PassPlan, dtype: str) -> Encoder:
+    def _load_now(self, plan: PassPlan, dtype: str, role: str) -> Encoder:
         started = time.perf_counter()
         config = self._config
+        own_dtype = "float32" if dtype == "int8" else dtype
         encoder = load_encoder(
-            plan.model, dtype, "cpu", config.max_tokens, config.hub.trusted, token_cap=config.token_cap
+            plan.model, own_dtype, "cpu", config.max_tokens, config.hub.trusted, token_cap=config.token_cap
         )
+        if config.backend != "torch" and role == "main":
+            encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
         check_dim(plan.model, config.dim, encoder.dim)
         self._emit(
             ModelLoaded(

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ultimate_embedder.config import Mode, ModelChoice, RunConfig
-from ultimate_embedder.devices import Device
+from ultimate_embedder.devices import CpuDevice, Device
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.files import safe_name
 from ultimate_embedder.models import check_dim, native_dim
 from ultimate_embedder.types import PassIdentity, ResolvedModel
 from ultimate_embedder.vectors import Candidate, plan_fusion
@@ -54,12 +55,14 @@ def plan_passes(
     config: RunConfig, models: Sequence[tuple[ModelChoice, ResolvedModel]], device: Device
 ) -> list[PassPlan]:
     """The passes over a collection, in order; refuses what cannot be fused before anything is computed."""
-    names = [model.name for _, model in models]
+    names = [safe_name(model.name).lower() for _, model in models]  # as in the names of files
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--models names {name} twice. Drop one, or rename the folder of one.")
     for _, model in models:
         check_dim(model, config.dim)
+    if config.backend != "torch" and not isinstance(device, CpuDevice):
+        raise UsageError(f"--backend {config.backend} runs on the CPU. Add --devices cpu.")
     _check_fusion(config, models)
     total = sum(choice.weight for choice, _ in models)
     return [

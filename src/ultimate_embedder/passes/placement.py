@@ -29,11 +29,13 @@ class Placement:
     @property
     def description(self) -> str:
         """How the model is there, in words."""
-        names = " and ".join(device.name for _, device in self.seats)
+        names = " and ".join(dict.fromkeys(device.name for _, device in self.seats))
+        copies = len({id(encoder) for encoder, _ in self.seats})
         if any(encoder.wrapper is not None for encoder, _ in self.seats):
             return f"nn.DataParallel over {names}"
         if all(encoder.device == device.torch_device for encoder, device in self.seats):
-            return f"{len(self.seats)} {'copies' if len(self.seats) > 1 else 'copy'}, on {names}"
+            shared = f", shared by {len(self.seats)} workers" if len(self.seats) > copies else ""
+            return f"{copies} {'copies' if copies > 1 else 'copy'}, on {names}{shared}"
         return f"weights on the host, streamed to {names}"
 
     def evict(self) -> list[str]:
@@ -75,7 +77,8 @@ def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Rep
         if not waiting:
             break
         if move(waiting[0], device):
-            seats.append((waiting.pop(0), device))
+            mine = waiting.pop(0)
+            seats += [(mine, part) for part in device.parts()]
         else:
             _report_no_room(encoder, device, report)
     return Placement(encoder, devices, seats or _without_weights(encoder, devices, report))

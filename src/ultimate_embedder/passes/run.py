@@ -16,12 +16,21 @@ from typing import Any
 
 import numpy as np
 
+from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import ExportKind, Parallelism
-from ultimate_embedder.devices import Device, Lease
+from ultimate_embedder.devices import CpuDevice, Device, Lease
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.events import BatchEncoded, Emit, Mitigated, PassFinished, PassStarted, WindowTokenized
-from ultimate_embedder.models import Encoder
+from ultimate_embedder.events import (
+    BatchEncoded,
+    Emit,
+    Mitigated,
+    PassFinished,
+    PassStarted,
+    PrecisionChecked,
+    WindowTokenized,
+)
+from ultimate_embedder.models import Encoder, row_cosines
 from ultimate_embedder.passes.ahead import run_ahead
 from ultimate_embedder.passes.encoders import EncoderPool
 from ultimate_embedder.passes.modes import PassPlan
@@ -29,10 +38,11 @@ from ultimate_embedder.passes.placement import Placement, place
 from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
 from ultimate_embedder.passes.worker import EncodedBatch, Learned, Worker
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.vectors import VectorStore, fingerprint
+from ultimate_embedder.vectors import VectorStore, fingerprint, shorten
 
 # of an export, in sizes of the vectors as float32
 EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}
+AGREEMENT_TEXTS = 64  # encoded in fp32 too, to say what a lower precision costs
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
@@ -99,6 +109,8 @@ class PassRun:
     def finish(self) -> None:
         """Say what has happened."""
         keys = self._table.keys
+        if self._rows and self.plan.identity.dtype == "int8":
+            self._tell_agreement()
         self._emit(
             PassFinished(
                 collection=self.collection,
@@ -115,6 +127,34 @@ class PassRun:
             )
         )
 
+    def _tell_agreement(self) -> None:
+        """What the precision cost on this very collection: some of its vectors against those in fp32."""
+        rows = np.unique(np.linspace(0, self.rows - 1, AGREEMENT_TEXTS).astype(int))
+        rows = rows[self._store.holds(self._table.keys[rows])]
+        if not len(rows):
+            return
+        mask = np.zeros(self.rows, bool)
+        mask[rows] = True
+        exact = self._encoders.exact(self.plan)
+        cosines = []
+        for window in tokenized_windows(self._table, mask, exact):
+            for batch in plan_batches(window.texts.lengths, CpuDevice().fixed_budget_tokens or 1):
+                vectors = exact.forward(exact.batch(window.texts, batch.rows)).numpy()
+                stored = self._store.read(window.keys[batch.rows])
+                cosines.append(row_cosines(shorten(vectors, self.plan.identity.dim), stored))
+        every = np.concatenate(cosines)
+        self._emit(
+            PrecisionChecked(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                dtype=self.plan.identity.dtype,
+                texts=len(every),
+                mean_cosine=float(every.mean()),
+                worst_cosine=float(every.min()),
+            )
+        )
+
     @contextlib.contextmanager
     def seated(
         self,
@@ -128,7 +168,8 @@ class PassRun:
         started = time.perf_counter()
         if not isinstance(lease.resident, Placement):
             # on a CPU the exact model does the work, whatever the pass is in: it is the faster one there
-            on_cpu = all(device.name == "cpu" for device in lease.devices) and self.plan.identity.dtype != "float32"
+            half = self.plan.identity.dtype in ("float16", "bfloat16")
+            on_cpu = half and all(isinstance(device, CpuDevice) for device in lease.devices)
             encoder = self._encoders.exact(self.plan) if on_cpu else self.encoder
             lease.resident = place(encoder, lease.devices, parallelism, self._report)
         lease.moving_seconds += time.perf_counter() - started
@@ -166,6 +207,10 @@ class PassRun:
             run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
 
     def _work(self, worker: Worker, feed: BatchFeed) -> None:
+        with worker.device.computing():
+            self._work_off(worker, feed)
+
+    def _work_off(self, worker: Worker, feed: BatchFeed) -> None:
         waiting_since = time.perf_counter()
         while taken := feed.take(worker.most_rows):
             window, batch = taken
@@ -214,9 +259,10 @@ class PassRun:
                 device=device,
                 rows=len(rows),
                 tokens=int(lengths.sum()),
-                padded_tokens=int(lengths.max()) * len(rows),
+                padded_tokens=int(lengths.sum()) if encoded.packed else int(lengths.max()) * len(rows),
                 longest=int(lengths.max()),
                 bad_rows=int(encoded.bad.sum()),
+                packed=encoded.packed,
                 exact_rows=encoded.exact_rows,
                 predicted_bytes=encoded.predicted_bytes,
                 measured_bytes=encoded.measured_bytes,

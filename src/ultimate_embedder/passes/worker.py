@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ultimate_embedder.types import MemorySnapshot
 from ultimate_embedder.vectors import shorten
 
 UNIT_NORM_TOLERANCE = 0.01
+PACKING_TRIALS = 3  # batches each way, before one is chosen
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
 
 Report = Callable[[str, dict[str, Any]], None]
@@ -31,6 +33,7 @@ class EncodedBatch:
 
     vectors: np.ndarray
     bad: np.ndarray
+    packed: bool
     exact_rows: int
     predicted_bytes: int
     measured_bytes: int
@@ -39,12 +42,34 @@ class EncodedBatch:
     seconds: float
 
 
+class Packing:
+    """Whether batches that would be padded are faster laid end to end: tried on the first ones, both ways in turn."""
+
+    def __init__(self) -> None:
+        self._seconds_per_token: dict[bool, list[float]] = {True: [], False: []}
+
+    def choose(self, encoder: LoadedModel, lengths: np.ndarray) -> bool:
+        """Whether to pack the next batch, of rows that have these lengths."""
+        if lengths.min() == lengths.max() or not encoder.can_pack():
+            return False
+        packed, padded = self._seconds_per_token[True], self._seconds_per_token[False]
+        if min(len(packed), len(padded)) < PACKING_TRIALS:
+            return len(packed) <= len(padded)
+        return median(packed[:PACKING_TRIALS]) < median(padded[:PACKING_TRIALS])
+
+    def note(self, packed: bool, lengths: np.ndarray, seconds: float) -> None:
+        """Learn what a batch took."""
+        if lengths.min() != lengths.max():
+            self._seconds_per_token[packed].append(seconds / int(lengths.sum()))
+
+
 @dataclass(frozen=True)
 class Learned:
     """What batches have taught about a model on a device."""
 
     memory: MemoryModel
     allowance: Allowance | None
+    packing: Packing
 
 
 class Worker:
@@ -76,6 +101,7 @@ class Worker:
         self._exact_encoder = exact_encoder
         self._report = report
         self._dim = dim
+        self._packing = learned.packing if learned else Packing()
         self._is_bad = is_bad or partial(bad_rows, unit_norm=dim is not None or encoder.unit_norm)
         self._memory = learned.memory if learned else MemoryModel(self._predict)
         self._memory.predict_peak = self._predict
@@ -83,7 +109,7 @@ class Worker:
 
     def learned(self) -> Learned:
         """What a worker on the same device needs not learn again."""
-        return Learned(self._memory, self._allowance)
+        return Learned(self._memory, self._allowance, self._packing)
 
     def most_rows(self, longest: int) -> int:
         """How many rows of that length the next batch may have."""
@@ -149,7 +175,9 @@ class Worker:
         self.device.reset_peak()
         started = time.perf_counter()
         predicted = self._predicted(texts, batch.rows)
-        vectors, whole = self._run(texts, batch.rows)
+        packed = self._packing.choose(self._encoder, texts.lengths[batch.rows])
+        vectors, whole = self._run(texts, batch.rows, packed)
+        self._packing.note(packed, texts.lengths[batch.rows], time.perf_counter() - started)
         after = self.device.snapshot()
         measured = after.peak_bytes - before.allocated_bytes
         learns = whole and self.device.fixed_budget_tokens is None and self.device.lanes == 1
@@ -162,6 +190,7 @@ class Worker:
         return EncodedBatch(
             vectors=vectors,
             bad=bad,
+            packed=packed and whole,
             exact_rows=exact_rows,
             predicted_bytes=predicted,
             measured_bytes=measured if learns else 0,
@@ -170,12 +199,12 @@ class Worker:
             seconds=time.perf_counter() - started,
         )
 
-    def _run(self, texts: TokenizedTexts, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+    def _run(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> tuple[np.ndarray, bool]:
         """Vectors of the rows, and whether the batch ran whole, without the ladder."""
         rungs = LADDER
         if self._weights_are_here():
             try:
-                vectors = self._encoder.forward(self._encoder.batch(texts, rows)).cpu().numpy()
+                vectors = self._encoder.forward(self._encoder.batch(texts, rows, packed)).cpu().numpy()
             except Exception as error:
                 if not self.device.is_out_of_memory(error):
                     raise

@@ -76,6 +76,9 @@ class Progress:
                 bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run{which}")
             case events.BatchEncoded():
                 bar.advance(event.model, event.rows)
+            case events.PrecisionChecked():
+                cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
+                bar.say(f"{name}: {event.dtype} against fp32 on {event.texts} of its texts: cosine {cosines}")
             case events.PassFinished():
                 bar.end(event.model)
             case events.UploadStarted():

@@ -62,6 +62,14 @@ class ModelSummary(_Part):
     document_prompt: str | None = None
 
 
+class Agreement(_Part):
+    """Vectors of a low precision against those in fp32, on some texts of this collection."""
+
+    texts: int
+    mean_cosine: float
+    worst_cosine: float
+
+
 class PassSummary(_Part):
     """One model over the collection."""
 
@@ -79,6 +87,7 @@ class PassSummary(_Part):
     batches: int = 0
     largest_batch_rows: int = 0
     batch_rows: int = Field(0, description="rows at work at once, at most: the largest batches of all devices together")
+    packed_batches: int = Field(0, description="batches that were run without padding, rows laid end to end")
     tokens: int = 0
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
@@ -93,6 +102,7 @@ class PassSummary(_Part):
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = Field(0, description="the most that a device of the pass had allocated")
     peak_reserved_bytes: int = Field(0, description="the most that a device of the pass had reserved")
+    agreement: Agreement | None = Field(None, description="with fp32, where a lower precision was asked for")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
     )

@@ -16,6 +16,7 @@ from ultimate_embedder import events
 from ultimate_embedder._version import __version__
 from ultimate_embedder.files import write_json
 from ultimate_embedder.report.schema import (
+    Agreement,
     CollectionSummary,
     ExportSummary,
     FusionSummary,
@@ -70,6 +71,7 @@ class SummaryBuilder:
             events.PassStarted: self._pass_started,
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
+            events.PrecisionChecked: self._precision_checked,
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
             events.ExportWritten: self._export_written,
@@ -193,6 +195,7 @@ class SummaryBuilder:
         current.encoded_texts += event.rows - event.bad_rows
         collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
         current.largest_batch_rows = max(current.largest_batch_rows, event.rows)
+        current.packed_batches += event.packed
         current.tokens += event.tokens
         current.padded_tokens += event.padded_tokens
         current.forward_seconds += event.forward_seconds
@@ -205,6 +208,11 @@ class SummaryBuilder:
         if event.measured_bytes and event.predicted_bytes:
             error = abs(event.predicted_bytes - event.measured_bytes) / event.measured_bytes
             self._prediction_errors.setdefault((event.model_pass, event.device), []).append(error)
+
+    def _precision_checked(self, event: events.PrecisionChecked) -> None:
+        self._of(event).passes[event.model_pass].agreement = Agreement(
+            texts=event.texts, mean_cosine=event.mean_cosine, worst_cosine=event.worst_cosine
+        )
 
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)

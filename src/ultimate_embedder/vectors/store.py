@@ -69,6 +69,8 @@ class VectorStore:
 
     def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
         """Take vectors; they are durable after the next `seal`, which comes by itself every few seconds."""
+        if not len(keys):
+            return
         if self.dim is None:
             self._begin(vectors.shape[1])
         rows = np.empty(len(keys), _row_dtype(vectors.shape[1]))

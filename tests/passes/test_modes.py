@@ -1,0 +1,113 @@
+"""Who gets which device, and what `auto` means, as plain functions of sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ultimate_embedder.passes.modes import TURNS, Need, assign_devices, choose_mode
+from ultimate_embedder.passes.schedule import Cost, turn_texts
+
+SMALL = Need("small", weight_bytes=10, smallest_bytes=2, comfortable_bytes=20)
+MEDIUM = Need("medium", weight_bytes=20, smallest_bytes=4, comfortable_bytes=40)
+LARGE = Need("large", weight_bytes=60, smallest_bytes=6, comfortable_bytes=80)
+
+
+@pytest.mark.parametrize(
+    ("needs", "room_bytes", "places"),
+    [
+        # the primary has the first device, whatever it needs
+        ([SMALL], [100], [0]),
+        ([LARGE], [10], [0]),
+        ([LARGE], [10, 100], [0]),
+        # a companion goes to the next device as soon as its smallest batch fits there
+        ([LARGE, SMALL], [200, 100], [0, 1]),
+        ([LARGE, SMALL], [200, 12], [0, 1]),
+        ([SMALL, LARGE], [100, 66], [0, 1]),
+        # else to the first one, but only in comfort: all weights and the largest comfortable batch
+        ([LARGE, SMALL], [150, 11], [0, 0]),
+        ([LARGE, SMALL], [149, 11], [0, None]),
+        ([SMALL, MEDIUM], [70], [0, 0]),
+        ([SMALL, MEDIUM], [69], [0, None]),
+        # else to the CPU
+        ([LARGE, LARGE], [100, 65], [0, None]),
+        ([LARGE, MEDIUM, SMALL], [100], [0, None, None]),
+        # three models, two devices: the companions share the second one, weights of both and the larger batch
+        ([LARGE, MEDIUM, SMALL], [100, 34], [0, 1, 1]),
+        ([LARGE, MEDIUM, SMALL], [100, 33], [0, 1, None]),
+        ([LARGE, SMALL, MEDIUM], [100, 33], [0, 1, None]),
+        ([LARGE, MEDIUM, SMALL], [170, 33], [0, 1, 0]),
+        # one that has no place does not keep those after it from theirs
+        ([LARGE, LARGE, SMALL], [100, 50], [0, None, 1]),
+        # three models, three devices: one each
+        ([LARGE, MEDIUM, SMALL], [200, 200, 200], [0, 1, 2]),
+        ([LARGE, MEDIUM, SMALL, SMALL], [200, 200, 200], [0, 1, 2, 1]),
+        ([LARGE, MEDIUM, SMALL], [200, 20, 200], [0, 2, 1]),
+    ],
+)
+def test_each_model_gets_a_device(needs: list[Need], room_bytes: list[int], places: list[int | None]) -> None:
+    assert assign_devices(needs, room_bytes) == places
+
+
+@pytest.mark.parametrize(
+    ("needs", "room_bytes", "places"),
+    [
+        ([LARGE, SMALL], [200, 30], [0, 1]),
+        ([LARGE, SMALL], [200, 29], [0, 0]),
+        ([LARGE, SMALL], [100, 29], [0, None]),
+        ([LARGE, MEDIUM, SMALL], [200, 70], [0, 1, 1]),
+        ([LARGE, MEDIUM, SMALL], [140, 69], [0, 1, None]),
+    ],
+)
+def test_in_comfort_a_device_must_hold_a_comfortable_batch(
+    needs: list[Need], room_bytes: list[int], places: list[int | None]
+) -> None:
+    assert assign_devices(needs, room_bytes, comfortably=True) == places
+
+
+@pytest.mark.parametrize(
+    ("needs", "room_bytes", "mode", "why"),
+    [
+        ([], [], "exclusive", "on a CPU"),
+        ([LARGE, SMALL], [150], "simultaneous", "all models fit"),
+        ([LARGE, SMALL], [149], "exclusive", "no device has 0 MB for small beside the models before it"),
+        ([LARGE, MEDIUM, SMALL], [140, 70], "simultaneous", "all models fit"),
+        ([LARGE, MEDIUM, SMALL], [140, 69], "exclusive", "for small beside the models before it"),
+        ([LARGE, MEDIUM, SMALL], [140, 59], "exclusive", "for medium beside the models before it"),
+        ([LARGE, SMALL], [139, 1000], "exclusive", "large needs the first device to itself, and more"),
+    ],
+)
+def test_auto_means_all_at_once_where_all_fit_in_comfort(
+    needs: list[Need], room_bytes: list[int], mode: str, why: str
+) -> None:
+    chosen, reason = choose_mode(needs, room_bytes)
+    assert chosen == mode
+    assert why in reason
+
+
+def test_the_reason_names_the_size_that_was_missing() -> None:
+    primary = Need("primary", 10**9, 10**6, 10**9)
+    companion = Need("companion", 3 * 10**9, 10**6, 10**9)
+    _, reason = choose_mode([primary, companion], [4 * 10**9])
+    assert reason == "no device has 4,000 MB for companion beside the models before it"
+
+
+def test_only_simultaneous_has_models_together_and_only_sequential_gives_devices_back_between_windows() -> None:
+    assert [mode for mode, turns in TURNS.items() if turns.together] == ["simultaneous"]
+    assert [mode for mode, turns in TURNS.items() if turns.lease == "window"] == ["sequential"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "moving_seconds", "working_seconds", "wanted"),
+    [
+        (100, 0.0, 10.0, 0),  # weights that move for nothing may move at any time
+        (1900, 1.0, 19.0, 1900),  # 5 % as it is
+        (1900, 2.0, 19.0, 3800),
+        (1900, 0.5, 19.0, 950),
+        (100, 10.0, 1.0, 19_000),
+        (0, 0.0, 0.0, 0),  # nobody worked
+    ],
+)
+def test_a_turn_is_so_long_that_a_twentieth_of_it_goes_into_moving(
+    texts: int, moving_seconds: float, working_seconds: float, wanted: int
+) -> None:
+    assert turn_texts(Cost(texts, moving_seconds, working_seconds)) == pytest.approx(wanted, abs=1)
