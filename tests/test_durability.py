@@ -235,7 +235,9 @@ def test_an_export_of_earlier_chunks_does_not_stay_behind(chunks: Path, tmp_path
     write(chunks, ["only", "two"])
     (done,) = run(chunks, tmp_path / "out", exports="npy").collections
     assert not (tmp_path / "out" / "c" / "chunks.parquet").exists()
-    assert done.warnings == [f"{tmp_path / 'out' / 'c' / 'chunks.parquet'} was of earlier chunks and has been deleted"]
+    assert done.warnings == [
+        f"{tmp_path / 'out' / 'c' / 'chunks.parquet'} was of other chunks or vectors and has been deleted"
+    ]
 
 
 def test_an_output_among_the_chunks_is_refused_or_told(chunks: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_status_tells_what_is_there_and_what_is_next(output: Path, capsys: pytes
 
 def test_a_good_output_verifies(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(output)]) == 0
-    looked_at = "looked at 1 shards, 4 exports and 20 vectors, computed again"
+    looked_at = "looked at 1 shards, 3 exports and 20 vectors, computed again"
     assert capsys.readouterr().out.splitlines() == [looked_at, "whole and undamaged"]
 
 
@@ -39,7 +39,7 @@ def test_a_good_output_verifies(output: Path, capsys: pytest.CaptureFixture[str]
     [
         ("c/store/*/shard-00000.npy", "is damaged (its checksum does not match)"),
         ("c/embeddings.npy", "is not what was exported (its checksum does not match)"),
-        ("c/points.jsonl", "is not what was exported"),
+        ("c/chunks.parquet", "is not what was exported"),
     ],
 )
 def test_a_flipped_bit_anywhere_is_found(

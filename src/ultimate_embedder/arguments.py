@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from ultimate_embedder._version import __version__
 from ultimate_embedder.config import (
     BACKENDS,
+    DEFAULT_EXPORTS,
     DEFAULT_MODEL,
     EXPORT_KINDS,
     FUSIONS,
@@ -108,9 +109,9 @@ def _add_embed(commands: argparse._SubParsersAction[WordyParser]) -> None:
     embed.add_argument("--backend", metavar="NAME", help=f"on the CPU: {' | '.join(BACKENDS)} (default: torch)")
     embed.add_argument(
         "--export",
-        default=",".join(EXPORT_KINDS),
+        default=",".join(DEFAULT_EXPORTS),
         metavar="KIND,...",
-        help="which files to write, or none (default: %(default)s)",
+        help=f"which files to write, of {', '.join(EXPORT_KINDS)}, or none (default: %(default)s)",
     )
     embed.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
     embed.add_argument("--offline", action="store_true", help="never use the network")

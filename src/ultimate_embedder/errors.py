@@ -14,9 +14,27 @@ Every message says what is wrong, where, and what to do next.
 A record that cannot be embedded is not an error: it becomes a `Rejected` and the rest goes on.
 """
 
+from __future__ import annotations
+
+import traceback
+
 
 class UltimateEmbedderError(Exception):
     """Base of all errors that this package raises on purpose."""
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the frames of an error, whose variables may hold gigabytes on a device, and keep what they say as text."""
+    error.original_traceback = "".join(traceback.format_exception(error))  # type: ignore[attr-defined]
+    following: BaseException | None = error
+    while following is not None:
+        following.__traceback__ = None
+        following = following.__cause__ or following.__context__
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an error, whether its frames are still there or not."""
+    return getattr(error, "original_traceback", None) or "".join(traceback.format_exception(error))
 
 
 class UsageError(UltimateEmbedderError):

@@ -156,7 +156,7 @@ class LeaseAcquired(Event):
 class LeaseReleased(Event):
     """A model has given its devices back; `memory` is of the moment after it has left.
 
-    `placement` tells how it was there; `kept_bytes` stay on each device for the next time; `leftovers` should have
+    `placement` tells how it was there; `kept_bytes` stay on the devices for the next time; `leftovers` should have
     gone with it, and have not.
     """
 
@@ -180,8 +180,8 @@ class ModelEvicted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnsResized(Event):
-    """Models take turns, and a turn is to have this many texts, so that moving weights is a small part of it."""
+class TurnFinished(Event):
+    """Every model has had its turn at so many texts; moving weights took this share of the time."""
 
     texts: int
     moving_share: float

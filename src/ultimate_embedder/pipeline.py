@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks
 from ultimate_embedder.config import ModelChoice, RunConfig, suggest
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
-from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError
+from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
@@ -123,7 +123,7 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
         status, error = "failed", str(failure)
     except Exception as failure:  # noqa: BLE001 - whatever it is, the other collections go on
         status, error = "failed", _in_words(failure, this.config.output)
-        this.emit(Warned(collection=collection.name, message=traceback.format_exc()))
+        this.emit(Warned(collection=collection.name, message=traceback_of(failure)))
     this.emit(
         CollectionFinished(
             collection=collection.name,

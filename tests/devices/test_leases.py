@@ -55,6 +55,9 @@ class Weights:
         for card in cards:
             card.used_bytes += weight_bytes
 
+    def bytes_by_device(self) -> dict[str, int]:
+        return {card.name: self.weight_bytes for card in self._cards}
+
     def evict(self) -> list[str]:
         self.evictions += 1
         for card in self._cards:

@@ -69,7 +69,9 @@ def payload_of(record: dict[str, Any], collection: str = "docs") -> dict[str, An
 
 
 def run(chunks: Path, output: Path, **options: Any) -> RunSummary:
-    return embed(chunks, output, models=[str(tiny_model("bert"))], quiet=True, **options)
+    return embed(
+        chunks, output, **{"models": [str(tiny_model("bert"))], "exports": EXPORT_KINDS, "quiet": True, **options}
+    )
 
 
 @dataclass(frozen=True)

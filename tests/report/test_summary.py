@@ -107,7 +107,7 @@ def test_the_summary_tells_what_was_embedded_with_what(finished: Path) -> None:
     assert (single.texts, single.encoded_texts, single.stored_texts) == (DISTINCT, DISTINCT, 0)
     assert (single.devices, single.dtype, single.dim) == (["cpu"], "float32", 64)
     assert single.padded_tokens >= single.tokens > 0
-    assert [export.kind for export in collection.exports] == ["npy", "parquet", "jsonl", "qdrant"]
+    assert [export.kind for export in collection.exports] == ["npy", "parquet", "qdrant"]
 
 
 def test_found_is_embedded_and_rejected(finished: Path) -> None:
@@ -243,9 +243,9 @@ def test_a_changed_file_costs_its_changed_texts_and_loses_its_removed_ones(
     write_chunks: WriteChunks, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    run(write_chunks(RECORDS[:40]), out)
+    run(write_chunks(RECORDS[:40]), out, exports="npy,parquet,jsonl,qdrant")
     kept = [{**RECORDS[0], "text": "changed"}, *RECORDS[1:39]]
-    (collection,) = run(write_chunks(kept), out).collections
+    (collection,) = run(write_chunks(kept), out, exports="npy,parquet,jsonl,qdrant").collections
     assert (collection.chunks.newly_encoded, collection.chunks.embedded) == (1, 39)
     ids = [record["metadata"]["chunk_id"] for record in kept]
     table = pq.read_table(out / "docs" / "chunks.parquet", columns=["chunk_id", "text"])

@@ -50,7 +50,7 @@ def _embed_slowly(arguments: list[str]) -> int:
         time.sleep(0.01)
         return forward(self, batch)
 
-    Encoder.forward = slow  # type: ignore[method-assign, assignment]
+    Encoder.forward = slow  # type: ignore[method-assign]
     return main_of_cli(arguments)
 
 
@@ -62,7 +62,7 @@ def run_case(seed: int, most_kills: int = 12) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         chunks = _write_chunks(root, seed)
-        command = ["embed", str(chunks), "--output", str(root / "out")]
+        command = ["embed", str(chunks), "--output", str(root / "out"), "--export", "npy,parquet,jsonl,qdrant"]
         command += ["--models", str(model), "--devices", devices, "--precision", precision, "--quiet", "--json"]
         kills = encoded = 0
         while (summary := _run(command, rng, root / "out", may_kill=kills < most_kills)) is None:

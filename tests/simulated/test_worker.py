@@ -57,6 +57,7 @@ class Bench:
     def worker_of(self, encoder: Encoder, device: int = 0, **options: Any) -> Worker:
         self.encoders.append(encoder)
         assert move(encoder, self.devices[device])
+        encoder.can_pack()  # found out now, so that a failure that a test injects meets a batch
         return Worker(
             encoder,
             self.devices[device],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,14 +26,14 @@ from ultimate_embedder.compat.configs import (
     RerankingConfig,
 )
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import OldEnvironment, RunConfig, hub_access, make_config, old_environment
+from ultimate_embedder.config import OldEnvironment, RunConfig, hub_access, make_config, old_environment, one_of
 from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import ChunkRejected, Event, Mitigated
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import safe_name, write_json
-from ultimate_embedder.models import find_spec, load_reranker, resolve_reranker
+from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
 from ultimate_embedder.passes import EncoderPool, PassPlan, candidate, plan_passes, rerank, resolve_models
 from ultimate_embedder.report import CollectionSummary, RunSummary
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
 COMPLETE = ("completed", "skipped_no_chunks")
 READ_ROWS = 4096
+PRECISIONS = {"fp16": "auto", "bf16": "auto", "fp32": "fp32", "int8": "int8"}  # auto: half on cards, fp32 on a CPU
 OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
@@ -106,6 +108,8 @@ class UltimateKaggleEmbedderV4:
         self._plans: list[PassPlan] = plan_passes(config, resolve_models(config, self.telemetry), self._devices[0])
         self._encoders = EncoderPool(config, self.telemetry)
         self.models: dict[str, Any] = {plan.name: self._encoders.get(plan).model for plan in self._plans}
+        # one that is missing or not trusted is told now, not after hours of embedding
+        self._load_reranker = self._find_reranker() if self.reranking_config.enable_reranking else None
         # found above, once: the run itself need not ask the hub again
         self._options |= {"refresh_cache": False}
 
@@ -198,7 +202,10 @@ class UltimateKaggleEmbedderV4:
             config = self._config(chunks, output=output, exports=("npy",))
             summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
             (done,) = _require_complete(summary)
-            return np.array(_vectors(output / done.collection, self._plans[0].name))
+            vectors = np.array(_vectors(output / done.collection, self._plans[0].name))
+        if len(vectors) != len(texts):
+            raise UltimateEmbedderError(f"{len(texts) - len(vectors)} of {len(texts)} texts got no usable vector.")
+        return vectors
 
     def export_for_local_qdrant(self) -> dict[str, str]:
         """Write the exports that were asked for; gives their paths. Vectors that are stored are not computed again."""
@@ -244,6 +251,15 @@ class UltimateKaggleEmbedderV4:
         return hits[:top_k]
 
     def _rerank(self, query: str, texts: list[str]) -> np.ndarray:
+        load = self._load_reranker or self._find_reranker()
+        self._load_reranker = load
+        dtype = self._devices[0].dtype(self._options["precision"])
+        half = "float32" if dtype == "int8" else dtype
+        leases = Leases(self.telemetry)
+        return rerank(query, texts, load(half), lambda: load("float32"), self._devices[:1], leases, self._report)
+
+    def _find_reranker(self) -> Callable[[str], Reranker]:
+        """Have the reranker's files; gives what loads it, once for each precision."""
         name = self.reranking_config.model_name
         spec = find_spec(name)
         trusted = [*self._trusted, *([spec.key] if spec and self.reranking_config.trust_remote_code else [])]
@@ -255,10 +271,7 @@ class UltimateKaggleEmbedderV4:
         options = self._options
         access = hub_access(cache_dir=options["cache_dir"], offline=options["offline"], trusted=trusted)
         model = resolve_reranker(name, access, self.telemetry)
-        load = partial(load_reranker, model, trusted=trusted)
-        dtype = self._devices[0].dtype(options["precision"])
-        leases = Leases(self.telemetry)
-        return rerank(query, texts, load(dtype), lambda: load("float32"), self._devices[:1], leases, self._report)
+        return functools.cache(partial(load_reranker, model, trusted=trusted))
 
     def _report(self, kind: str, details: dict[str, Any]) -> None:
         self.telemetry(Mitigated(kind=kind, details=details))
@@ -332,7 +345,7 @@ def ensemble_options(
 def _hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
     return {
         "devices": "cpu" if force_cpu or environment.force_cpu else None,
-        "precision": "fp32" if config.precision == "fp32" else "auto",  # fp16 on cards; a CPU is slower with it
+        "precision": PRECISIONS[one_of(config.precision, tuple(PRECISIONS), "KaggleGPUConfig.precision")],
         "safety_margin": 1 - config.max_memory_per_gpu,
         "token_cap": config.max_sequence_length,
         "gradient_checkpointing": config.gradient_checkpointing,

@@ -15,7 +15,7 @@ from ultimate_embedder.arguments import WordyParser
 from ultimate_embedder.compat.configs import EnsembleConfig
 from ultimate_embedder.compat.embedder import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import OldEnvironment, make_config, old_environment, one_of, split_words
+from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, make_config, old_environment, one_of, split_words
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.files import write_json
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
@@ -77,6 +77,7 @@ def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str
     return {
         **options,
         "collections": given.collections or None,
+        "exports": EXPORT_KINDS,
         "devices": "cpu" if everywhere else None,
         "force_cpu": given.force_cpu or (),
         "no_ensemble": given.no_ensemble or (),

@@ -4,6 +4,7 @@ from ultimate_embedder.config.environment import OldEnvironment, old_environment
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
+    DEFAULT_EXPORTS,
     DEFAULT_MODEL,
     DEVICES_VARIABLE,
     EXPORT_KINDS,
@@ -27,6 +28,7 @@ from ultimate_embedder.config.words import one_of, parse_flag, parse_size, split
 
 __all__ = [
     "BACKENDS",
+    "DEFAULT_EXPORTS",
     "DEFAULT_MODEL",
     "DEVICES_VARIABLE",
     "EXPORT_KINDS",

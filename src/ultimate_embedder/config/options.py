@@ -36,6 +36,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 EXPORT_KINDS: tuple[ExportKind, ...] = get_args(ExportKind)
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 PARALLELISMS: tuple[Parallelism, ...] = get_args(Parallelism)
+DEFAULT_EXPORTS: tuple[ExportKind, ...] = ("npy", "parquet", "qdrant")  # JSON Lines are large and slow by nature
 OLD_MODE_NAMES = {"parallel": "simultaneous"}
 DEFAULT_MODEL = "all-minilm-l6-v2"
 DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, where nobody types --devices
@@ -78,7 +79,7 @@ class RunConfig:
     gradient_checkpointing: bool = False
     allow_missing_companions: bool = False
     hub: HubAccess = field(default_factory=HubAccess)
-    exports: tuple[ExportKind, ...] = EXPORT_KINDS
+    exports: tuple[ExportKind, ...] = DEFAULT_EXPORTS
     summary: Path | None = None
     dry_run: bool = False
     skip_existing: bool = False
@@ -124,7 +125,7 @@ def make_config(
     refresh_cache: bool = False,
     trust_remote_code: str | Iterable[str] = (),
     allow_missing_companions: bool = False,
-    exports: str | Iterable[str] = EXPORT_KINDS,
+    exports: str | Iterable[str] = DEFAULT_EXPORTS,
     summary: str | Path | None = None,
     dry_run: bool = False,
     skip_existing: bool = False,

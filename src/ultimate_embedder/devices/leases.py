@@ -18,14 +18,11 @@ from ultimate_embedder.devices.base import Device
 from ultimate_embedder.devices.cpu import CpuDevice
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
-from ultimate_embedder.types import MemorySnapshot
 
 
 class Resident(Protocol):
     """A model on devices."""
 
-    weight_bytes: int
-    """On each of its devices."""
     placing_seconds: float
     """What it took to bring it there."""
     devices: tuple[Device, ...]
@@ -33,6 +30,10 @@ class Resident(Protocol):
     @property
     def description(self) -> str:
         """How it is there, in words."""
+        ...
+
+    def bytes_by_device(self) -> dict[str, int]:
+        """What it holds, by name of device."""
         ...
 
     def evict(self) -> list[str]:
@@ -62,6 +63,7 @@ class Leases:
         self._emit = emit
         self._held: list[Lease] = []
         self._kept: dict[str, Resident] = {}
+        self._befores: dict[str, dict[str, tuple[Device, int]]] = {}  # allocated bytes by party and device
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
@@ -125,23 +127,26 @@ class Leases:
                 kept = self._kept.pop(owner)
             elif owner == mine.owner:
                 self._evict(owner, "it is wanted on other devices")
-        room_for = needed_bytes - (kept.weight_bytes if kept else 0)
+        ours = kept.bytes_by_device() if kept else {}
         for owner, resident in list(self._kept.items()):
             here = [device for device in resident.devices if device.name in names]
-            if any(device.hold_ceiling().usable_bytes < room_for for device in here):
+            if any(device.hold_ceiling().usable_bytes < needed_bytes - ours.get(device.name, 0) for device in here):
                 self._evict(owner, f"{mine.owner} needs the room")
                 evicted.append(owner)
         # of the devices as they are without us; what we left there earlier is ours
-        ours = kept.weight_bytes if kept else 0
-        mine.before = {device.name: max(0, device.snapshot().allocated_bytes - ours) for device in mine.devices}
+        mine.before = {
+            device.name: max(0, device.snapshot().allocated_bytes - ours.get(device.name, 0)) for device in mine.devices
+        }
         return kept, evicted
 
     def _give_back(self, mine: Lease, keep: bool) -> None:
         leftovers: list[str] = []
-        placement = mine.resident.description if mine.resident else "nothing was placed"
+        placement, kept_bytes = "nothing was placed", 0
         started = time.perf_counter()
         try:
+            placement = mine.resident.description if mine.resident else placement
             if mine.resident is not None and keep:
+                kept_bytes = sum(mine.resident.bytes_by_device().values())
                 with self._changed:
                     self._kept[mine.owner] = mine.resident
             elif mine.resident is not None:
@@ -151,12 +156,17 @@ class Leases:
         finally:
             with self._changed:
                 self._held.remove(mine)
-                alone = not any(_overlap(lease, mine) for lease in self._held)
+                # companions may move to each other's devices: what is left is seen when the last of them has gone
+                befores = self._befores.setdefault(mine.party, {})
+                befores.update({device.name: (device, mine.before.get(device.name, 0)) for device in mine.devices})
+                last = not any(lease.party == mine.party for lease in self._held)
+                if last:
+                    del self._befores[mine.party]
                 self._changed.notify_all()
         mine.moving_seconds += time.perf_counter() - started
         memory = [device.snapshot() for device in mine.devices]
-        if alone and not keep:
-            leftovers += _bytes_left(mine, memory)
+        if last and not keep:
+            leftovers += _bytes_left(befores)
         self._emit(
             LeaseReleased(
                 collection=mine.collection,
@@ -164,7 +174,7 @@ class Leases:
                 devices=[device.name for device in mine.devices],
                 memory=memory,
                 placement=placement,
-                kept_bytes=mine.resident.weight_bytes if keep and mine.resident else 0,
+                kept_bytes=kept_bytes,
                 leftovers=leftovers,
                 moving_seconds=mine.moving_seconds,
             )
@@ -188,17 +198,20 @@ class Leases:
                 memory=[device.snapshot() for device in mine.devices],
                 waited_seconds=waited,
                 evicted=evicted,
-                saved_bytes=kept.weight_bytes * len(kept.devices) if kept else 0,
+                saved_bytes=sum(kept.bytes_by_device().values()) if kept else 0,
                 saved_seconds=kept.placing_seconds if kept else 0.0,
             )
         )
 
 
-def _bytes_left(lease: Lease, memory: list[MemorySnapshot]) -> list[str]:
+def _bytes_left(befores: dict[str, tuple[Device, int]]) -> list[str]:
     """What is allocated now and was not before; only cards say what exactly is allocated."""
-    cards = {device.name for device in lease.devices if not isinstance(device, CpuDevice)}
-    more = {now.device: now.allocated_bytes - lease.before.get(now.device, 0) for now in memory if now.device in cards}
-    return [f"{count} bytes on {device}" for device, count in more.items() if count > 0]
+    more = {
+        name: device.snapshot().allocated_bytes - before
+        for name, (device, before) in befores.items()
+        if not isinstance(device, CpuDevice)
+    }
+    return [f"{count} bytes on {name}" for name, count in more.items() if count > 0]
 
 
 def _overlap(one: Lease, other: Lease) -> bool:

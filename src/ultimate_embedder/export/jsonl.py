@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -16,9 +17,15 @@ def write(points: Points, path: Path) -> None:
     with whole_file(path) as file:
         for block in points.blocks():
             for row in range(len(block)):
-                # orjson writes the shortest decimals that give the same float32 back, and fast;
-                # the payload may hold integers beyond 64 bits, which only the slower json takes
+                # orjson writes the shortest decimals that give the same float32 back, and fast
                 vector = orjson.dumps(block.vector(row), option=orjson.OPT_SERIALIZE_NUMPY)
-                payload = json.dumps(block.payload(row), ensure_ascii=False).encode()
+                payload = _dump(block.payload(row))
                 identifier = block.point_ids[row].encode()
                 file.write(b'{"id":"%s","vector":%s,"payload":%s}\n' % (identifier, vector, payload))
+
+
+def _dump(payload: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(payload)
+    except TypeError:  # integers beyond 64 bits, or lone surrogates, which only the slower json takes
+        return json.dumps(payload, ensure_ascii=False).encode()

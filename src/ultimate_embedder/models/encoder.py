@@ -6,6 +6,7 @@ Pooling, normalisation and prompts are the model's own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Sequence
@@ -67,11 +68,16 @@ class Encoder(LoadedModel):
 
     def can_pack(self) -> bool:
         """Whether a batch can be run without padding; found out by trying, once, where the weights are."""
+        import torch
+
         if self.wrapper is not None:
             return False
         with _learning:
             if not self._packing_learned:
-                self._first_position, self._packing_learned = self._learn_packing(), True
+                try:
+                    self._first_position, self._packing_learned = self._learn_packing(), True
+                except torch.OutOfMemoryError:
+                    return False  # for now: another time there may be room to try
         return self._first_position is not None
 
     @property
@@ -83,6 +89,14 @@ class Encoder(LoadedModel):
     def tokenizer_kind(self) -> str:
         """`token-sorted`, or `model` where only the model can tokenise."""
         return "token-sorted" if self.tokenizes else "model"
+
+    def tokenizer_fingerprint(self) -> str | None:
+        """Equal for models that give every text the same token ids; None where that cannot be known."""
+        backend = getattr(self.model.tokenizer, "backend_tokenizer", None)
+        if not self.tokenizes or backend is None:
+            return None
+        sides = (self.model.tokenizer.truncation_side, self.max_tokens, self.document_prompt)
+        return hashlib.sha256(f"{sides} {_without_state(backend)}".encode()).hexdigest()[:16]
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Turn document texts into token ids, cut at the token limit."""
@@ -210,6 +224,8 @@ class Encoder(LoadedModel):
 
     def _learn_packing(self) -> int | None:
         """See whether rows laid end to end give the same vectors, and from what number positions count; else None."""
+        import torch
+
         transformer = self.transformer
         if not self._input_names or transformer is None or not use_packed_attention(transformer):
             return None
@@ -223,6 +239,9 @@ class Encoder(LoadedModel):
                 ours = self.forward(self.batch(texts, rows, packed=True)).cpu().numpy()
                 if row_cosines(ours, reference).min() > PACKED_AGREEMENT[self.dtype]:
                     return first
+        except torch.OutOfMemoryError:
+            self._first_position = None
+            raise
         except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError):
             pass  # this model does more with its inputs than we know: it is padded, as always
         use_plain_attention(transformer)
@@ -263,6 +282,12 @@ def load_encoder(
         query_prompt=_own_prompt(loaded, spec.query_prompt if spec else None, QUERY_PROMPT_NAMES),
         max_tokens=_token_limit(loaded, model.name, max_tokens, token_cap),
     )
+
+
+def _without_state(tokenizer: Any) -> str:
+    """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
+    described = json.loads(tokenizer.to_str())
+    return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)
 
 
 def native_dim(model: ResolvedModel) -> int | None:

@@ -12,7 +12,7 @@ from typing import Literal
 from ultimate_embedder.config import Mode, ModelChoice, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.files import safe_name
+from ultimate_embedder.files import file_sha256, safe_name
 from ultimate_embedder.models import check_dim, native_dim
 from ultimate_embedder.types import PassIdentity, ResolvedModel
 from ultimate_embedder.vectors import Candidate, plan_fusion
@@ -49,6 +49,11 @@ class PassPlan:
     def name(self) -> str:
         """The model."""
         return self.model.name
+
+    def tokenizer_file(self) -> str | None:
+        """A checksum of the model's tokenizer, if it is one file."""
+        path = self.model.path / "tokenizer.json"
+        return file_sha256(path) if path.is_file() else None
 
 
 def plan_passes(

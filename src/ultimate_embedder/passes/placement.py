@@ -26,6 +26,17 @@ class Placement:
         self.seats = seats
         self._hooks = encoder.count_hooks()
 
+    def bytes_by_device(self) -> dict[str, int]:
+        """Weights that are really there, by device; a group has them on its first member."""
+        here = {id(encoder): encoder for encoder, _ in self.seats}.values()
+        places = {str(device.torch_device): device.name for device in self.devices}
+        held: dict[str, int] = {}
+        for encoder in here:
+            name = places.get(str(encoder.device))
+            if name is not None:
+                held[name] = held.get(name, 0) + encoder.weight_bytes
+        return held
+
     @property
     def description(self) -> str:
         """How the model is there, in words."""
@@ -71,16 +82,22 @@ def place(encoder: LoadedModel, devices: Sequence[Device], parallelism: Parallel
 
 
 def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Report, most: int) -> Placement:
-    waiting = [encoder, *(encoder.replica() for _ in range(most - 1))]
+    copies = [encoder, *(encoder.replica() for _ in range(most - 1))]
+    waiting = list(copies)
     seats: list[tuple[LoadedModel, Device]] = []
-    for device in devices:
-        if not waiting:
-            break
-        if move(waiting[0], device):
-            mine = waiting.pop(0)
-            seats += [(mine, part) for part in device.parts()]
-        else:
-            _report_no_room(encoder, device, report)
+    try:
+        for device in devices:
+            if not waiting:
+                break
+            if move(waiting[0], device):
+                mine = waiting.pop(0)
+                seats += [(mine, part) for part in device.parts()]
+            else:
+                _report_no_room(encoder, device, report)
+    except BaseException:
+        for copy in copies:  # none may stay where it has got to
+            copy.model.to("cpu")
+        raise
     return Placement(encoder, devices, seats or _without_weights(encoder, devices, report))
 
 

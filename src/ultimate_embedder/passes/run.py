@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import shutil
 import threading
@@ -20,7 +21,7 @@ from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import ExportKind, Parallelism
 from ultimate_embedder.devices import CpuDevice, Device, Lease
-from ultimate_embedder.errors import OutputError
+from ultimate_embedder.errors import OutputError, forget_frames
 from ultimate_embedder.events import (
     BatchEncoded,
     Emit,
@@ -37,8 +38,9 @@ from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.passes.placement import Placement, place
 from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
 from ultimate_embedder.passes.worker import EncodedBatch, Learned, Worker
+from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.vectors import VectorStore, fingerprint, shorten
+from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint, shorten
 
 # of an export, in sizes of the vectors as float32
 EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}
@@ -63,13 +65,15 @@ class PassRun:
         self.collection = collection
         self.wanted = _first_occurrences(table.keys) & ~store.holds(table.keys)
         """Rows that need encoding. Texts that have a vector, or share a text with an earlier row, cost nothing."""
+        self.shared_tokens: TokenStore | None = None
+        """Where another pass tokenises alike."""
         self._table = table
         self._store = store
         self._encoders = encoders
         self._stop = stop
         self._emit = emit
         self._seconds = 0.0
-        self._storing = threading.Lock()
+        self._counting = threading.Lock()
         self._batch_numbers = itertools.count()
         self._learned: dict[str, Learned] = {}
         self._largest_batch: dict[str, int] = {}
@@ -81,13 +85,18 @@ class PassRun:
         return len(self.wanted)
 
     @property
+    def scratch(self) -> Path:
+        """A folder for what is needed only until all passes are done."""
+        return self._store.folder.parent
+
+    @property
     def encoder(self) -> Encoder:
         """The model, on the host unless it is seated."""
         return self._encoders.get(self.plan)
 
     def start(self, devices: Sequence[Device]) -> None:
         """Load the model, if there is anything to encode, and say what is about to happen."""
-        if self.wanted.any():
+        if self.wanted.any() and self._stop.reason is None:
             dim = self.plan.identity.dim or self.encoder.dim
             new_texts = int(self.wanted.sum())
             require_room(self._store.folder, new_texts, len(self._table), dim, self._encoders.exports)
@@ -192,33 +201,32 @@ class PassRun:
             self._learned = {worker.device.name: worker.learned() for worker in workers}
             self._seconds += time.perf_counter() - started
 
-    def encode(self, workers: Sequence[Worker], rows: slice) -> None:
-        """Encode those of the table's rows that are wanted, on all workers."""
+    def encode(self, workers: Sequence[Worker], rows: slice, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Encode those of the table's rows that are wanted, on all workers, unless it is stopped or cancelled."""
         wanted = np.zeros_like(self.wanted)
         wanted[rows] = self.wanted[rows]
         with (
-            self._store,
+            StoreWriter(self._store) as writer,
             # the host's tokeniser, not a device's: it is used on another thread
-            closing(run_ahead(tokenized_windows(self._table, wanted, self.encoder))) as windows,
+            closing(run_ahead(tokenized_windows(self._table, wanted, self.encoder, self.shared_tokens))) as windows,
         ):
-            may_go_on = partial(_nothing_said, self._stop)
+            may_go_on = partial(_nothing_said, self._stop, cancelled)
             enough = max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers)
             feed = BatchFeed(windows, workers[0].device.lanes, len(workers), enough, self._window_done, may_go_on)
-            run_all([partial(self._work, worker, feed) for worker in workers], feed.stop)
+            run_all([partial(self._work, worker, feed, writer) for worker in workers], feed.stop)
 
-    def _work(self, worker: Worker, feed: BatchFeed) -> None:
+    def _work(self, worker: Worker, feed: BatchFeed, writer: StoreWriter) -> None:
         with worker.device.computing():
-            self._work_off(worker, feed)
+            self._work_off(worker, feed, writer)
 
-    def _work_off(self, worker: Worker, feed: BatchFeed) -> None:
+    def _work_off(self, worker: Worker, feed: BatchFeed, writer: StoreWriter) -> None:
         waiting_since = time.perf_counter()
         while taken := feed.take(worker.most_rows):
             window, batch = taken
             waited = time.perf_counter() - waiting_since
             encoded = worker.encode(window.texts, batch)
             good = batch.rows[~encoded.bad]
-            with self._storing:
-                self._store.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
+            writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
             waiting_since = time.perf_counter()
             self._batch_done(worker, window, batch.rows, encoded, waited)
 
@@ -247,7 +255,7 @@ class PassRun:
     ) -> None:
         lengths = window.texts.lengths[rows]
         device = worker.device.name
-        with self._storing:
+        with self._counting:
             self._rows += len(rows)
             self._largest_batch[device] = max(len(rows), self._largest_batch.get(device, 0))
         self._emit(
@@ -277,13 +285,23 @@ class PassRun:
 def run_all(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
     """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
-        futures = [pool.submit(job) for job in jobs]
+        futures = [pool.submit(_without_frames, job) for job in jobs]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             stop()
+    if any(future.exception() for future in futures):
+        gc.collect()  # an error and its frames refer to each other, and to what they had on a device
     for future in futures:
         future.result()
+
+
+def _without_frames(job: Callable[[], None]) -> None:
+    try:
+        job()
+    except BaseException as error:
+        forget_frames(error)
+        raise
 
 
 def require_room(folder: Path, new_texts: int, chunks: int, dim: int, exports: Sequence[ExportKind]) -> None:
@@ -298,8 +316,8 @@ def require_room(folder: Path, new_texts: int, chunks: int, dim: int, exports: S
         )
 
 
-def _nothing_said(stop: StopSwitch) -> bool:
-    return stop.reason is None
+def _nothing_said(stop: StopSwitch, cancelled: Callable[[], bool]) -> bool:
+    return stop.reason is None and not cancelled()
 
 
 def _first_occurrences(keys: np.ndarray) -> np.ndarray:

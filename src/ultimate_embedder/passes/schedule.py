@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -11,12 +12,13 @@ from functools import partial
 from ultimate_embedder.batching import EXPECTED_RESERVE_RATIO
 from ultimate_embedder.config import Mode, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Lease, Leases
-from ultimate_embedder.events import Emit, Mitigated, ModeChosen, TurnsResized
+from ultimate_embedder.events import Emit, Mitigated, ModeChosen, TurnFinished
 from ultimate_embedder.models import Encoder, predict_peak_bytes
 from ultimate_embedder.passes.modes import TURNS, Need, Turns, assign_devices, choose_mode
 from ultimate_embedder.passes.run import ENOUGH_TOKENS, PassRun, run_all
 from ultimate_embedder.passes.worker import GUESSED_BYTES_PER_TOKEN, Worker
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.vectors import TokenStore
 
 TURN_TEXTS = 4096  # the first turn of models that take turns; later ones are as long as they must be
 MOST_TURN_TEXTS = 1 << 18
@@ -49,6 +51,7 @@ def run_passes(runs: Sequence[PassRun], stage: Stage) -> None:
         )
     )
     turns = TURNS[mode]
+    shared = _share_tokens(runs)
     take_turns = turns.together or turns.lease == "window"
     for group in [list(runs)] if take_turns else [[run] for run in runs]:
         seats = _own_seats(group, stage) if turns.together else [Seat(run, stage.devices) for run in group]
@@ -60,6 +63,28 @@ def run_passes(runs: Sequence[PassRun], stage: Stage) -> None:
             _rotate(seats, turns, stage)
         for run in group:
             run.finish()
+    if stage.stop.reason is None:
+        for tokens in shared:
+            tokens.remove()
+
+
+def _share_tokens(runs: Sequence[PassRun]) -> list[TokenStore]:
+    """Let passes that tokenise alike share their token ids, on disk; who has a file of its own is not asked."""
+    waiting = [run for run in runs if run.wanted.any()]
+    if len(waiting) < 2:
+        return []
+    files = [run.plan.tokenizer_file() for run in waiting]
+    alike: dict[str, list[PassRun]] = {}
+    for run, file in zip(waiting, files, strict=True):
+        if file is not None and files.count(file) > 1 and (fingerprint := run.encoder.tokenizer_fingerprint()):
+            alike.setdefault(fingerprint, []).append(run)
+    stores = []
+    for fingerprint, sharing in alike.items():
+        if len(sharing) > 1:
+            stores.append(TokenStore(sharing[0].scratch / f"tokens-{fingerprint}"))
+            for run in sharing:
+                run.shared_tokens = stores[-1]
+    return stores
 
 
 @dataclass(frozen=True)
@@ -79,7 +104,8 @@ def _rotate(seats: Sequence[Seat], turns: Turns, stage: Stage) -> None:
         window = slice(start, min(start + texts, rows))
         costs = [_step([seat], [window], stage) for seat in seats]
         if turns.lease == "window":
-            texts = _resized(texts, costs, seats[0].run.collection, stage.emit)
+            _report_turn(window, costs, seats[0].run.collection, stage.emit)
+            texts = max([TURN_TEXTS, *(min(MOST_TURN_TEXTS, turn_texts(cost)) for cost in costs if cost.texts)])
         start = window.stop
 
 
@@ -103,12 +129,13 @@ def _step(seats: Sequence[Seat], windows: Iterable[slice], stage: Stage) -> Cost
         for number, companions in enumerate(after):
             companions += [worker for workers in working[number + 1 :] for worker in workers]
         for window in windows:
+            failed = threading.Event()
             jobs = [
-                partial(seat.run.encode, workers, window)
+                partial(seat.run.encode, workers, window, failed.is_set)
                 for seat, workers in zip(seats, working, strict=True)
                 if seat.run.wanted[window].any()
             ]
-            run_all(jobs, stop=lambda: None)
+            run_all(jobs, stop=failed.set)
     texts = sum(int(seat.run.wanted[window].sum()) for seat in seats for window in windows)
     moving = sum(lease.moving_seconds for lease in leases)
     return Cost(texts, moving, time.perf_counter() - started - moving)
@@ -200,16 +227,10 @@ def turn_texts(cost: Cost) -> int:
     return int(cost.texts * working / max(cost.working_seconds, 1e-9))
 
 
-def _resized(texts: int, costs: Sequence[Cost], collection: str, emit: Emit) -> int:
-    """The next turn's length, by the model that is dearest to move; the same for all, as they share windows."""
-    worked = [cost for cost in costs if cost.texts]
-    if not worked:
-        return texts
-    wanted = min(MOST_TURN_TEXTS, max(TURN_TEXTS, *map(turn_texts, worked)))
-    total = sum(cost.moving_seconds + cost.working_seconds for cost in worked)
-    share = sum(cost.moving_seconds for cost in worked) / max(total, 1e-9)
-    emit(TurnsResized(collection=collection, texts=wanted, moving_share=share))
-    return wanted
+def _report_turn(window: slice, costs: Sequence[Cost], collection: str, emit: Emit) -> None:
+    total = sum(cost.moving_seconds + cost.working_seconds for cost in costs)
+    share = sum(cost.moving_seconds for cost in costs) / max(total, 1e-9)
+    emit(TurnFinished(collection=collection, texts=window.stop - window.start, moving_share=share))
 
 
 def _fixed_windows(rows: int) -> list[slice]:

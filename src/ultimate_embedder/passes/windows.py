@@ -13,6 +13,7 @@ import numpy as np
 from ultimate_embedder.batching import Batch, BatchCutter
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
+from ultimate_embedder.vectors import TokenStore
 
 WINDOW_TEXTS = 4096
 BATCHES_EACH = 4  # of a window and on each device, at least: so all end together, and lengths are not mixed
@@ -81,12 +82,24 @@ class BatchFeed:
         self._stopped = True
 
 
-def tokenized_windows(table: ChunkTable, wanted: np.ndarray, encoder: Encoder) -> Iterator[Window]:
-    """Yield the `wanted` rows of the table (a mask), window by window."""
+def tokenized_windows(
+    table: ChunkTable, wanted: np.ndarray, encoder: Encoder, shared: TokenStore | None = None
+) -> Iterator[Window]:
+    """Yield the `wanted` rows of the table (a mask), window by window; what `shared` has is not tokenised again."""
     for rows, texts in _runs(table, wanted):
         started = time.perf_counter()
-        tokenized = encoder.tokenize(texts)
-        yield Window(table.keys[rows], tokenized, time.perf_counter() - started)
+        keys = table.keys[rows]
+        tokenized = encoder.tokenize(texts) if shared is None else _tokenize_missing(keys, texts, encoder, shared)
+        yield Window(keys, tokenized, time.perf_counter() - started)
+
+
+def _tokenize_missing(keys: np.ndarray, texts: list[str], encoder: Encoder, shared: TokenStore) -> TokenizedTexts:
+    missing = np.flatnonzero(~shared.holds(keys))
+    if len(missing):
+        fresh = encoder.tokenize([texts[row] for row in missing])
+        shared.append(keys[missing], fresh.rows, fresh.truncated)
+    rows, truncated = shared.read(keys)
+    return TokenizedTexts(rows, np.array([len(row) for row in rows]), truncated)
 
 
 def _runs(table: ChunkTable, wanted: np.ndarray) -> Iterator[tuple[list[int], list[str]]]:

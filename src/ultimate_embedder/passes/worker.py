@@ -113,10 +113,13 @@ class Worker:
 
     def most_rows(self, longest: int) -> int:
         """How many rows of that length the next batch may have."""
-        if self.device.fixed_budget_tokens is not None:
-            return self.device.fixed_budget_tokens // max(1, longest)
-        with self.device.turn:  # else another model's activations would be taken for weights
-            return self._most_rows(longest)
+        while True:
+            device = self.device
+            if device.fixed_budget_tokens is not None:
+                return device.fixed_budget_tokens // max(1, longest)
+            with device.turn:  # else another model's activations would be taken for weights
+                if device is self.device:
+                    return self._most_rows(longest)
 
     def _most_rows(self, longest: int) -> int:
         decision = decide(self._allowance, self.device.hold_ceiling(), self._memory.reserve_ratio)

@@ -120,7 +120,7 @@ class LeaseSummary(_Part):
     evicted: list[str] = Field(default_factory=list, description="models that had to make room")
     saved_bytes: int = Field(0, description="weights that were still there from an earlier lease")
     saved_seconds: float = 0.0
-    kept_bytes: int = Field(0, description="weights that stay on each device for the next lease")
+    kept_bytes: int = Field(0, description="weights that stay on the devices for the next lease")
     leftovers: list[str] = Field(default_factory=list, description="what should have gone and has not")
     moving_seconds: float = Field(0.0, description="spent on moving weights")
     why: str = ""

@@ -67,7 +67,7 @@ class SummaryBuilder:
             events.LeaseAcquired: self._lease_acquired,
             events.LeaseReleased: self._lease_released,
             events.ModelEvicted: self._model_evicted,
-            events.TurnsResized: self._turns_resized,
+            events.TurnFinished: self._turn_finished,
             events.PassStarted: self._pass_started,
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
@@ -176,7 +176,7 @@ class SummaryBuilder:
             known = {key: fields[key] for key in LeaseSummary.model_fields if key in fields}
             collection.leases.append(LeaseSummary(event_type=kind, **known))
 
-    def _turns_resized(self, event: events.TurnsResized) -> None:
+    def _turn_finished(self, event: events.TurnFinished) -> None:
         self._of(event).turn_texts.append(event.texts)
 
     def _pass_started(self, event: events.PassStarted) -> None:

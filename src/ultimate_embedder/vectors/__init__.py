@@ -11,6 +11,7 @@ from ultimate_embedder.vectors.fusion import (
     shorten,
 )
 from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
+from ultimate_embedder.vectors.tokens import TokenStore
 
 __all__ = [
     "UNNAMED",
@@ -18,6 +19,7 @@ __all__ = [
     "FusedVectors",
     "Fusion",
     "Member",
+    "TokenStore",
     "VectorStore",
     "Vectors",
     "earlier_identities",

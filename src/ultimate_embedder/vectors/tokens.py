@@ -1,0 +1,80 @@
+"""Token ids of a collection's texts on disk, for models that tokenise alike: each text is tokenised once."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ultimate_embedder.vectors.index import KeyIndex
+
+_SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("cut", pa.bool_()), ("ids", pa.list_(pa.int32()))])
+
+
+class TokenStore:
+    """Append token ids by the key of their text, read them back by key; from any thread.
+
+    It is scratch: nothing is lost with it but the time to tokenise again, so it is not synced.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._index = KeyIndex()
+        self._shards: list[pa.RecordBatch] = []
+        self._lock = threading.Lock()
+        for path in sorted(folder.glob("tokens-*.arrow")):
+            self._adopt(path)
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """For each key, whether its token ids are here."""
+        with self._lock:
+            return self._index.find(keys) >= 0
+
+    def append(self, keys: np.ndarray, rows: Sequence[np.ndarray], truncated: np.ndarray) -> None:
+        """Keep the token ids of some texts."""
+        if not len(keys):
+            return
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int32)
+        ids = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(rows).astype(np.int32)))
+        columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), pa.array(np.asarray(truncated, bool)), ids]
+        with self._lock:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"tokens-{len(self._shards):05d}.arrow"
+            part = path.with_suffix(".partial")
+            with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+                writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+            part.replace(path)
+            self._adopt(path)
+
+    def read(self, keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Token ids of `keys`, in their order, and which of their texts were cut; every key must be held."""
+        with self._lock:
+            shards, places = self._index.unpack(self._index.find(keys))
+            rows: list[np.ndarray] = [np.empty(0, np.int32)] * len(keys)
+            truncated = np.zeros(len(keys), bool)
+            for number in np.unique(shards):
+                batch = self._shards[number]
+                offsets = batch.column("ids").offsets.to_numpy()
+                ids = batch.column("ids").values.to_numpy()
+                cut = batch.column("cut").to_numpy(zero_copy_only=False)
+                for row in np.flatnonzero(shards == number):
+                    place = places[row]
+                    rows[row] = ids[offsets[place] : offsets[place + 1]]
+                    truncated[row] = cut[place]
+        return rows, truncated
+
+    def remove(self) -> None:
+        """Delete it: every model has its vectors."""
+        with self._lock:
+            self._shards.clear()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _adopt(self, path: Path) -> None:
+        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        keys = np.stack([batch.column("high").to_numpy(), batch.column("low").to_numpy()], axis=1)
+        self._index.add(len(self._shards), keys)
+        self._shards.append(batch)
