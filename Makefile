@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test check lint types schema torture scale million durability plot requests clean help
+.PHONY: install demo test check lint types schema bench bench-quick torture scale million durability plot requests clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -56,6 +56,14 @@ million: $(STAMP)  ## a million generated chunks, killed twice on the way
 
 durability: $(STAMP)  ## what the store costs, against writing nothing
 	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
+
+bench: $(STAMP)  ## against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles
+	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg
+	PYTHONPATH=. $(BIN)/python benchmarks/end_to_end.py
+	PYTHONPATH=. $(BIN)/python benchmarks/ensemble_modes.py
+
+bench-quick: $(STAMP)  ## the same with few texts and few peers, in under 3 minutes
+	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --quick
 
 scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
 	$(BIN)/python benchmarks/scale.py

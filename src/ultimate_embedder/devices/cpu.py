@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
+from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.types import MemorySnapshot
 
 # activations of a few thousand tokens stay in the cache; larger batches are slower, not faster
-CPU_BUDGET_TOKENS = 2048
+CPU_BUDGET_TOKENS = 1024
 MOST_WORKERS = 32
-CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class CpuDevice:
@@ -86,17 +84,6 @@ class CpuDevice:
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: by affinity, and by the quota of its container."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = CGROUP_QUOTA.read_text().split()
-    except (OSError, ValueError):  # no container, or not Linux
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def _peak_resident_bytes() -> int:

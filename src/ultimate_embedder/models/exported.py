@@ -15,6 +15,7 @@ import numpy as np
 from ultimate_embedder.config import Backend, cache_folder
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.files import whole_file
+from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.models.encoder import CANARY, Encoder, row_cosines
 from ultimate_embedder.models.loaded import TokenBatch
 from ultimate_embedder.types import ResolvedModel
@@ -57,7 +58,8 @@ class OpenVino(Runtime):
     def __init__(self, path: Path) -> None:
         import openvino
 
-        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+        cores = usable_cores()
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores}
         self._compiled = openvino.Core().compile_model(str(path), "CPU", settings)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:

@@ -1,0 +1,161 @@
+"""Vectors a second, against the programs that people use today: same texts, same machine, interleaved rounds.
+
+    make bench-quick      # under 3 minutes: sentence-transformers, ONNX Runtime by hand, ours
+    make bench            # all peers, each in its own process, fastembed and infinity in their own venvs
+
+Prints a table and writes build/bench/peers.json and a plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contender import CONTENDERS
+from benchmarks.measure import BUILD, ROOT, machine, make_texts, minilm_gflop, read_texts, sgemm_gflops, watch
+from benchmarks.plot import bars
+from ultimate_embedder.models import load_encoder, resolve_model, row_cosines, use_backend
+
+REFERENCE = "sentence-transformers"
+QUICK = ("ours", "ours, --precision int8", REFERENCE, "onnxruntime by hand")
+OWN_VENV = {"fastembed": "fastembed", "infinity (torch)": "infinity-emb[torch]"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few texts, few peers")
+    parser.add_argument("--texts", type=int, help="how many to generate (default: 1500, quick: 300)")
+    parser.add_argument("--chunks", type=Path, help="a chunk folder, instead of generated texts")
+    parser.add_argument("--rounds", type=int, help="(default: 3, quick: 2)")
+    parser.add_argument("--only", default="", help="contenders, with commas")
+    parser.add_argument("--plot", type=Path, help="write an SVG there too")
+    options = parser.parse_args()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    texts = (
+        read_texts(options.chunks) if options.chunks else make_texts(options.texts or (300 if options.quick else 1500))
+    )
+    (BUILD / "texts.json").write_text(json.dumps(texts))
+    names = [name for name in CONTENDERS if not options.quick or name in QUICK]
+    if options.only:
+        names = [name for name in names if name in [REFERENCE, *(word.strip() for word in options.only.split(";"))]]
+    pythons = {name: python for name in names if (python := _python(name))}
+    result = measure(texts, pythons, options.rounds or (2 if options.quick else 3))
+    (BUILD / "peers.json").write_text(json.dumps(result, indent=2))
+    print_table(result)
+    if options.plot:
+        rows = [(row["name"], row["ratio"]) for row in result["rows"]]
+        bars(options.plot, "texts per second, sentence-transformers = 1", rows, result["limit_ratio"], "sgemm limit")
+
+
+def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str, Any]:
+    """Run every contender once a round, and the machine's own limit beside them."""
+    model = model_folder()
+    encoder = load_encoder(resolve_model("all-minilm-l6-v2"), "float32", "cpu")
+    lengths = encoder.tokenize(texts).lengths
+    runs: dict[str, list[Any]] = {name: [] for name in pythons}
+    limits = []
+    for _ in range(rounds):
+        limits.append(sgemm_gflops(machine()["cores"]))
+        for name, python in pythons.items():
+            file = BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy"
+            file.parent.mkdir(exist_ok=True)
+            script = str(ROOT / "benchmarks" / "contender.py")
+            runs[name].append(watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)]))
+            print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
+    reference = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(REFERENCE)}.npy")
+    limit_s = minilm_gflop(lengths) / statistics.median(limits)
+    base = statistics.median(run.answer["seconds"] for run in runs[REFERENCE])
+    rows = []
+    for name, each in runs.items():
+        seconds = [run.answer["seconds"] for run in each]
+        vectors = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy")
+        cosines = row_cosines(vectors, reference)
+        rows.append(
+            {
+                "name": name,
+                "seconds": seconds,
+                "ratio": base / statistics.median(seconds),
+                "texts_per_second": len(texts) / statistics.median(seconds),
+                "tokens_per_second": int(lengths.sum()) / statistics.median(seconds),
+                "share_of_limit": limit_s / statistics.median(seconds),
+                "cpu_seconds": statistics.median(run.cpu_seconds for run in each),
+                "peak_mb": statistics.median(run.peak_mb for run in each),
+                "worst_cosine": float(cosines.min()),
+                "mean_cosine": float(cosines.mean()),
+            }
+        )
+    return {
+        "machine": machine(),
+        "texts": len(texts),
+        "mean_tokens": float(lengths.mean()),
+        "sgemm_gflops": statistics.median(limits),
+        "limit_seconds": limit_s,
+        "limit_ratio": base / limit_s,
+        "rounds": rounds,
+        "rows": sorted(rows, key=lambda row: -row["ratio"]),
+    }
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """One row a contender, the fastest first."""
+    print(
+        f"{result['texts']} texts, {result['mean_tokens']:.0f} tokens on average, {result['rounds']} rounds, interleaved"
+    )
+    print(
+        f"{'':34}{'ratio':>6}{'texts/s':>9}{'tokens/s':>10}{'s (median, range)':>24}{'% limit':>9}{'CPU s':>7}{'MB':>7}  cosine worst, mean"
+    )
+    for row in result["rows"]:
+        seconds = row["seconds"]
+        took = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+        print(
+            f"{row['name']:34}{row['ratio']:>6.2f}{row['texts_per_second']:>9.1f}{row['tokens_per_second']:>10,.0f}{took:>24}"
+            f"{row['share_of_limit'] * 100:>8.0f}%{row['cpu_seconds']:>7.0f}{row['peak_mb']:>7.0f}"
+            f"  {row['worst_cosine']:.5f}, {row['mean_cosine']:.5f}"
+        )
+    print(
+        f"sgemm limit: {result['sgemm_gflops']:.0f} GFLOP/s, {result['limit_seconds']:.2f} s, ratio {result['limit_ratio']:.2f}"
+    )
+
+
+def model_folder() -> Path:
+    """all-MiniLM-L6-v2 with an ONNX file beside its weights, as peers want it."""
+    folder = BUILD / "all-MiniLM-L6-v2"
+    if not (folder / "model.onnx").exists():
+        model = resolve_model("all-minilm-l6-v2")
+        shutil.copytree(model.path, folder, dirs_exist_ok=True)
+        use_backend(load_encoder(model, "float32", "cpu"), model, "onnx", int8=False)
+        from ultimate_embedder.config import cache_folder
+
+        shutil.copy(cache_folder() / "exported" / model.digest[:32] / "model.onnx", folder / "model.onnx")
+    return folder
+
+
+def _python(name: str) -> str | None:
+    """The interpreter of a contender; its venv is made when it is first wanted."""
+    if name not in OWN_VENV:
+        return sys.executable
+    venv = ROOT / "build" / "peers" / OWN_VENV[name].partition("-")[0].partition("[")[0]
+    python = venv / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        constraints = ["--constraint", str(ROOT / "constraints.txt")] if "torch" in OWN_VENV[name] else []
+        done = subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", *constraints, OWN_VENV[name]], check=False
+        )
+        if done.returncode:
+            shutil.rmtree(venv)
+            print(f"  {name} cannot be installed here, and is left out", file=sys.stderr)
+            return None
+    return str(python)
+
+
+if __name__ == "__main__":
+    main()
