@@ -31,7 +31,7 @@ def test_the_cpu_is_one_device_in_fp32_with_a_small_budget() -> None:
     (device,) = open_devices("cpu", MemoryLimits())
     assert isinstance(device, CpuDevice)
     assert device.dtype("auto") == "float32"
-    assert device.fixed_budget_tokens == 2048
+    assert device.fixed_budget_tokens == 1024
     snapshot = device.snapshot()
     assert 0 < snapshot.allocated_bytes <= snapshot.peak_bytes
     assert snapshot.allocated_bytes < snapshot.total_bytes

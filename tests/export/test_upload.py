@@ -28,8 +28,7 @@ from ultimate_embedder.retry import RetryPolicy
 CHUNKS = 300
 DIM = 64
 DOCS = "docs__tiny-bert"
-# `ultimate_embedder.export.upload` names the function, which hides the module of that name
-UPLOAD_MODULE = importlib.import_module("ultimate_embedder.export.upload")
+UPLOAD_MODULE = importlib.import_module("ultimate_embedder.export.server")
 IMPATIENT = RetryPolicy(tries=4, first_wait_s=0.01, longest_wait_s=0.02, total_s=5.0)
 CALLS = {
     "look up": ("GET", "/exists$"),

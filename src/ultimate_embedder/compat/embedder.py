@@ -18,32 +18,29 @@ import numpy as np
 from ultimate_embedder.api import run_and_report
 from ultimate_embedder.chunks import find_collections, load_chunks, text_key
 from ultimate_embedder.compat.configs import (
-    KAGGLE_WORKING,
     AdvancedPreprocessingConfig,
     EnsembleConfig,
     KaggleExportConfig,
     KaggleGPUConfig,
     RerankingConfig,
 )
+from ultimate_embedder.compat.options import ensemble_options, hardware_options, output_folder
+from ultimate_embedder.compat.results import exported_vectors, is_complete, joined, require_complete, results_of
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import OldEnvironment, RunConfig, hub_access, make_config, old_environment, one_of
+from ultimate_embedder.config import RunConfig, hub_access, make_config, old_environment
 from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import ChunkRejected, Event, Mitigated
 from ultimate_embedder.export import PointsFile, point_id
-from ultimate_embedder.files import safe_name, write_json
+from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
 from ultimate_embedder.passes import EncoderPool, PassPlan, candidate, plan_passes, rerank, resolve_models
 from ultimate_embedder.report import CollectionSummary, RunSummary
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
 
 logger = logging.getLogger(__name__)
-OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
-COMPLETE = ("completed", "skipped_no_chunks")
 READ_ROWS = 4096
-PRECISIONS = {"fp16": "auto", "bf16": "auto", "fp32": "fp32", "int8": "int8"}  # auto: half on cards, fp32 on a CPU
-OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 
 class UltimateKaggleEmbedderV4:
@@ -82,11 +79,11 @@ class UltimateKaggleEmbedderV4:
         self.chunk_texts: list[str] = []
         self.chunks_metadata: list[dict[str, Any]] = []
         self.embeddings: np.ndarray | None = None
-        self.output_folder = _output_folder(self.export_config, self.gpu_config)
+        self.output_folder = output_folder(self.export_config, self.gpu_config)
         self._trusted = list(trust_remote_code)
         self._options: dict[str, Any] = {
             **ensemble_options(model_name, enable_ensemble, self.ensemble_config, companion_dense_models or ()),
-            **_hardware_options(self.gpu_config, environment, force_cpu),
+            **hardware_options(self.gpu_config, environment, force_cpu),
             "dim": matryoshka_dim,
             "gpu0_ceiling": int(gpu0_soft_limit_gb * 1e9),
             "cache_dir": hf_cache_dir,
@@ -174,18 +171,18 @@ class UltimateKaggleEmbedderV4:
 
     def generate_embeddings_kaggle_optimized(self) -> dict[str, Any]:
         """Embed what was loaded. After an interruption it goes on; after a complete run it computes anew."""
-        config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=_is_complete(self.output_folder))
+        config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=is_complete(self.output_folder))
         if config.mode == "exclusive" and len(config.models) > 1:
             logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
         marks, started = self.telemetry.marks(), time.perf_counter()
         self._summary = run_and_report(config, quiet=False, watch=[self.telemetry], encoders=self._encoders)
-        done = _require_complete(self._summary)
+        done = require_complete(self._summary)
         self._keep_only_embedded(done)
-        self.embeddings = _joined(
-            [_vectors(self.output_folder / each.collection, self._plans[0].name) for each in done]
+        self.embeddings = joined(
+            [exported_vectors(self.output_folder / each.collection, self._plans[0].name) for each in done]
         )
         self.processing_stats = {
-            **_results(self._summary, done, self.embeddings, time.perf_counter() - started),
+            **results_of(self._summary, done, self.embeddings, time.perf_counter() - started),
             "gpu_count": sum(device.name != "cpu" for device in self._devices),
             **self.telemetry.since(marks),
         }
@@ -201,8 +198,8 @@ class UltimateKaggleEmbedderV4:
             write_json(chunks / "texts" / "texts_chunks.json", list(texts))
             config = self._config(chunks, output=output, exports=("npy",))
             summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
-            (done,) = _require_complete(summary)
-            vectors = np.array(_vectors(output / done.collection, self._plans[0].name))
+            (done,) = require_complete(summary)
+            vectors = np.array(exported_vectors(output / done.collection, self._plans[0].name))
         if len(vectors) != len(texts):
             raise UltimateEmbedderError(f"{len(texts) - len(vectors)} of {len(texts)} texts got no usable vector.")
         return vectors
@@ -213,7 +210,7 @@ class UltimateKaggleEmbedderV4:
         kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
         config = self._config(self._loaded_from(), exports=kinds)
         self._summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
-        done = _require_complete(self._summary)
+        done = require_complete(self._summary)
         paths = {"stats": str(self._stats_path())}
         for collection in done:
             prefix = f"{collection.collection}/" if len(done) > 1 else ""
@@ -320,104 +317,7 @@ class UltimateKaggleEmbedderV4:
         return self.output_folder / f"{self.export_config.output_prefix}_processing_stats.json"
 
 
-def ensemble_options(
-    model_name: str, enabled: bool, config: EnsembleConfig, companions: Sequence[str]
-) -> dict[str, Any]:
-    """Models, weights and mode. Companions outside an ensemble get a named vector each."""
-    names = [model_name, *(config.ensemble_models if enabled else ()), *companions]
-    first: dict[str, str] = {}
-    for name in names:
-        first.setdefault(_key(name), name)
-    models = list(first.values())
-    weights = {_key(name): weight for name, weight in (config.model_weights or {}).items()} if enabled else {}
-    for name in weights.keys() - {_key(name) for name in models}:
-        raise UsageError(f"EnsembleConfig.model_weights names {name}, which is none of {', '.join(models)}.")
-    return {
-        "models": [f"{name}={weights.get(_key(name), 1.0)}" for name in models],
-        "mode": config.mode if len(models) > 1 else "single",
-        "fusion": config.aggregation_method if enabled else "named",
-        "parallelism": config.parallelism if len(models) > 1 else "replicas",
-        "device_order": list(config.preferred_devices or ()),
-        "warm_cache": config.warm_cache_after_release,
-    }
-
-
-def _hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
-    return {
-        "devices": "cpu" if force_cpu or environment.force_cpu else None,
-        "precision": PRECISIONS[one_of(config.precision, tuple(PRECISIONS), "KaggleGPUConfig.precision")],
-        "safety_margin": 1 - config.max_memory_per_gpu,
-        "token_cap": config.max_sequence_length,
-        "gradient_checkpointing": config.gradient_checkpointing,
-    }
-
-
-def _output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
-    chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
-    if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
-        logger.info("%s does not exist: this is not Kaggle. Output goes to %s", chosen, Path.cwd())
-        chosen = str(Path.cwd())
-    return Path(chosen) / export.output_prefix
-
-
-def _key(name: str) -> str:
-    spec = find_spec(name)
-    return spec.key if spec else name
-
-
 def _note_rejected(errors: list[dict[str, Any]], event: Event) -> None:
     if isinstance(event, ChunkRejected):
         where = event.rejected
         errors.append({"file": where.file, "position": where.position, "reason": where.reason})
-
-
-def _is_complete(output: Path) -> bool:
-    """Whether the last run there came to its end: then another one is wanted, not the rest of it."""
-    try:
-        summary = json.loads((output / "summary.json").read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return False
-    done = all(collection["status"] in COMPLETE for collection in summary["collections"])
-    return done and summary["error"] is None
-
-
-def _require_complete(summary: RunSummary) -> list[CollectionSummary]:
-    for collection in summary.collections:
-        if collection.status not in COMPLETE:
-            raise UltimateEmbedderError(f"{collection.collection} {collection.status}: {collection.error}")
-    done = [collection for collection in summary.collections if collection.status == "completed"]
-    if not done:
-        raise UltimateEmbedderError(f"no chunks below {summary.chunks}.")
-    return done
-
-
-def _vectors(folder: Path, primary: str) -> np.ndarray:
-    """The exported vectors of a collection, not read into memory; of several named ones the primary model's."""
-    fused = folder / "embeddings.npy"
-    named = folder / "embeddings" / f"{safe_name(primary)}.npy"
-    return np.asarray(np.load(fused if fused.exists() else named, mmap_mode="r"))
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _results(
-    summary: RunSummary, done: list[CollectionSummary], embeddings: np.ndarray, seconds: float
-) -> dict[str, Any]:
-    passes = [each for collection in done for each in collection.passes]
-    largest = max(passes, key=lambda each: each.batch_rows)
-    return {
-        "total_embeddings_generated": len(embeddings),
-        "embedding_dimension": int(embeddings.shape[1]),
-        "processing_time_seconds": seconds,
-        "chunks_per_second": len(embeddings) / seconds,
-        "optimal_batch_size": largest.batch_rows,
-        "optimal_batch_sizes": {each.model: each.batch_rows for each in passes},
-        "precision": OLD_DTYPES.get(passes[0].dtype, passes[0].dtype),
-        "model_used": passes[0].model,
-        "models_executed": list(dict.fromkeys(each.model for each in passes)),
-        "ensemble_mode": OLD_MODES.get(summary.ensemble_mode, summary.ensemble_mode),
-        "embedding_memory_mb": embeddings.nbytes / 1e6,
-        "target_collections": {each.collection: each.target_qdrant_collection for each in done},
-    }

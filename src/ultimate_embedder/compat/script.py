@@ -13,7 +13,7 @@ from typing import Any
 from ultimate_embedder.api import run_and_report
 from ultimate_embedder.arguments import WordyParser
 from ultimate_embedder.compat.configs import EnsembleConfig
-from ultimate_embedder.compat.embedder import ensemble_options
+from ultimate_embedder.compat.options import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, make_config, old_environment, one_of, split_words
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError

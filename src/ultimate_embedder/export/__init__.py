@@ -7,7 +7,7 @@ from ultimate_embedder.export.points import Points, point_id, target_collection_
 from ultimate_embedder.export.write import export_problem, has_exports, read_export_journal, write_exports
 
 if TYPE_CHECKING:
-    from ultimate_embedder.export.upload import UploadReport, upload
+    from ultimate_embedder.export.server import UploadReport, upload
 
 __all__ = [
     "Points",
@@ -28,5 +28,5 @@ def __getattr__(name: str) -> Any:
     if name in ("upload", "UploadReport"):
         import importlib
 
-        return getattr(importlib.import_module("ultimate_embedder.export.upload"), name)
+        return getattr(importlib.import_module("ultimate_embedder.export.server"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

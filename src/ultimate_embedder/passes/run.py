@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,9 +16,8 @@ import numpy as np
 
 from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.chunks import ChunkTable
-from ultimate_embedder.config import ExportKind, Parallelism
+from ultimate_embedder.config import Parallelism
 from ultimate_embedder.devices import CpuDevice, Device, Lease
-from ultimate_embedder.errors import OutputError, forget_frames
 from ultimate_embedder.events import (
     BatchEncoded,
     Emit,
@@ -36,14 +32,14 @@ from ultimate_embedder.passes.ahead import run_ahead
 from ultimate_embedder.passes.encoders import EncoderPool
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.passes.placement import Placement, place
+from ultimate_embedder.passes.stores import require_room
+from ultimate_embedder.passes.together import run_all
 from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
 from ultimate_embedder.passes.worker import EncodedBatch, Learned, Worker
 from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint, shorten
 
-# of an export, in sizes of the vectors as float32
-EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}
 AGREEMENT_TEXTS = 64  # encoded in fp32 too, to say what a lower precision costs
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
@@ -279,40 +275,6 @@ class PassRun:
                 memory_before=encoded.before,
                 memory=encoded.after,
             )
-        )
-
-
-def run_all(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
-    """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
-    with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
-        futures = [pool.submit(_without_frames, job) for job in jobs]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            stop()
-    if any(future.exception() for future in futures):
-        gc.collect()  # an error and its frames refer to each other, and to what they had on a device
-    for future in futures:
-        future.result()
-
-
-def _without_frames(job: Callable[[], None]) -> None:
-    try:
-        job()
-    except BaseException as error:
-        forget_frames(error)
-        raise
-
-
-def require_room(folder: Path, new_texts: int, chunks: int, dim: int, exports: Sequence[ExportKind]) -> None:
-    """Refuse to start what the disk cannot hold: vectors now, and each export of them later."""
-    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    needed = (new_texts + chunks * sum(EXPORT_SIZES[kind] for kind in exports)) * dim * 4
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise OutputError(
-            f"{place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed for the vectors of "
-            f"{chunks} chunks and their exports. Free some, choose another --output, or fewer --export."
         )
 
 

@@ -13,9 +13,11 @@ from ultimate_embedder.batching import EXPECTED_RESERVE_RATIO
 from ultimate_embedder.config import Mode, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Lease, Leases
 from ultimate_embedder.events import Emit, Mitigated, ModeChosen, TurnFinished
+from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.models import Encoder, predict_peak_bytes
 from ultimate_embedder.passes.modes import TURNS, Need, Turns, assign_devices, choose_mode
-from ultimate_embedder.passes.run import ENOUGH_TOKENS, PassRun, run_all
+from ultimate_embedder.passes.run import ENOUGH_TOKENS, PassRun
+from ultimate_embedder.passes.together import run_all
 from ultimate_embedder.passes.worker import GUESSED_BYTES_PER_TOKEN, Worker
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import TokenStore
@@ -172,7 +174,8 @@ def _own_seats(runs: Sequence[PassRun], stage: Stage) -> list[Seat]:
     """A device for each pass, all at the same time; passes that have nothing to do take none."""
     cards, waiting = _cards(stage.devices), [run for run in runs if run.wanted.any()]
     if not cards or not waiting:
-        return [Seat(run, stage.devices[:1]) for run in runs]
+        share = max(1, usable_cores() // max(1, len(waiting)))
+        return [Seat(run, [CpuDevice(share)]) for run in runs]
     places = assign_devices([need_of(run.encoder) for run in waiting], _room(cards))
     seats = {}
     for run, place in zip(waiting, places, strict=True):

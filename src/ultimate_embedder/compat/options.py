@@ -1,0 +1,63 @@
+"""Old configuration objects as options of the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.compat.configs import KAGGLE_WORKING, EnsembleConfig, KaggleExportConfig, KaggleGPUConfig
+from ultimate_embedder.config import OldEnvironment, one_of
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.models import find_spec
+
+logger = logging.getLogger(__name__)
+PRECISIONS = {"fp16": "auto", "bf16": "auto", "fp32": "fp32", "int8": "int8"}  # auto: half on cards, fp32 on a CPU
+
+
+def ensemble_options(
+    model_name: str, enabled: bool, config: EnsembleConfig, companions: Sequence[str]
+) -> dict[str, Any]:
+    """Models, weights and mode. Companions outside an ensemble get a named vector each."""
+    names = [model_name, *(config.ensemble_models if enabled else ()), *companions]
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(_key(name), name)
+    models = list(first.values())
+    weights = {_key(name): weight for name, weight in (config.model_weights or {}).items()} if enabled else {}
+    for name in weights.keys() - {_key(name) for name in models}:
+        raise UsageError(f"EnsembleConfig.model_weights names {name}, which is none of {', '.join(models)}.")
+    return {
+        "models": [f"{name}={weights.get(_key(name), 1.0)}" for name in models],
+        "mode": config.mode if len(models) > 1 else "single",
+        "fusion": config.aggregation_method if enabled else "named",
+        "parallelism": config.parallelism if len(models) > 1 else "replicas",
+        "device_order": list(config.preferred_devices or ()),
+        "warm_cache": config.warm_cache_after_release,
+    }
+
+
+def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
+    """Devices, precision and limits."""
+    return {
+        "devices": "cpu" if force_cpu or environment.force_cpu else None,
+        "precision": PRECISIONS[one_of(config.precision, tuple(PRECISIONS), "KaggleGPUConfig.precision")],
+        "safety_margin": 1 - config.max_memory_per_gpu,
+        "token_cap": config.max_sequence_length,
+        "gradient_checkpointing": config.gradient_checkpointing,
+    }
+
+
+def output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
+    """Where output goes: as configured, or beside the notebook where there is no Kaggle."""
+    chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
+    if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
+        logger.info("%s does not exist: this is not Kaggle. Output goes to %s", chosen, Path.cwd())
+        chosen = str(Path.cwd())
+    return Path(chosen) / export.output_prefix
+
+
+def _key(name: str) -> str:
+    spec = find_spec(name)
+    return spec.key if spec else name

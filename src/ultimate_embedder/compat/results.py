@@ -1,0 +1,72 @@
+"""What a run has left behind, in the words of existing notebooks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.files import safe_name
+from ultimate_embedder.report import CollectionSummary, RunSummary
+
+OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
+OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+COMPLETE = ("completed", "skipped_no_chunks")
+
+
+def is_complete(output: Path) -> bool:
+    """Whether the last run there came to its end: then another one is wanted, not the rest of it."""
+    try:
+        summary = json.loads((output / "summary.json").read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    done = all(collection["status"] in COMPLETE for collection in summary["collections"])
+    return done and summary["error"] is None
+
+
+def require_complete(summary: RunSummary) -> list[CollectionSummary]:
+    """The collections that were embedded, if nothing went wrong."""
+    for collection in summary.collections:
+        if collection.status not in COMPLETE:
+            raise UltimateEmbedderError(f"{collection.collection} {collection.status}: {collection.error}")
+    done = [collection for collection in summary.collections if collection.status == "completed"]
+    if not done:
+        raise UltimateEmbedderError(f"no chunks below {summary.chunks}.")
+    return done
+
+
+def exported_vectors(folder: Path, primary: str) -> np.ndarray:
+    """The exported vectors of a collection, not read into memory; of several named ones the primary model's."""
+    fused = folder / "embeddings.npy"
+    named = folder / "embeddings" / f"{safe_name(primary)}.npy"
+    return np.asarray(np.load(fused if fused.exists() else named, mmap_mode="r"))
+
+
+def joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One array; just the part, where there is only one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def results_of(
+    summary: RunSummary, done: list[CollectionSummary], embeddings: np.ndarray, seconds: float
+) -> dict[str, Any]:
+    """What a notebook reads after a run."""
+    passes = [each for collection in done for each in collection.passes]
+    largest = max(passes, key=lambda each: each.batch_rows)
+    return {
+        "total_embeddings_generated": len(embeddings),
+        "embedding_dimension": int(embeddings.shape[1]),
+        "processing_time_seconds": seconds,
+        "chunks_per_second": len(embeddings) / seconds,
+        "optimal_batch_size": largest.batch_rows,
+        "optimal_batch_sizes": {each.model: each.batch_rows for each in passes},
+        "precision": OLD_DTYPES.get(passes[0].dtype, passes[0].dtype),
+        "model_used": passes[0].model,
+        "models_executed": list(dict.fromkeys(each.model for each in passes)),
+        "ensemble_mode": OLD_MODES.get(summary.ensemble_mode, summary.ensemble_mode),
+        "embedding_memory_mb": embeddings.nbytes / 1e6,
+        "target_collections": {each.collection: each.target_qdrant_collection for each in done},
+    }

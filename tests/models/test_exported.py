@@ -1,0 +1,98 @@
+"""Other runtimes: exported once, checked, and honest about what they cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import WriteChunks
+from tests.support.tiny_models import Architecture, tiny_model
+from ultimate_embedder import embed
+from ultimate_embedder.config import Backend, make_config
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines, use_backend
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("openvino")
+
+TEXTS = [f"{number} " + "some words " * (number * 7 % 23) for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "ultimate-embedder" / "exported"
+
+
+def vectors_of(encoder: Encoder) -> np.ndarray:
+    texts = encoder.tokenize(TEXTS)
+    return np.asarray(encoder.forward(encoder.batch(texts, np.arange(len(TEXTS)))).numpy())
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "qwen2"])
+def test_an_exported_model_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
+    model = resolve_model(str(tiny_model(architecture)))
+    encoder = load_encoder(model, "float32", "cpu")
+    exported = use_backend(encoder, model, backend, int8=False)
+    assert row_cosines(vectors_of(exported), vectors_of(encoder)).min() > 0.99999
+
+
+def test_a_model_is_exported_once(own_cache: Path) -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    encoder = load_encoder(model, "float32", "cpu")
+    use_backend(encoder, model, "onnx", int8=False)
+    (file,) = own_cache.glob("*/model.onnx")
+    written = file.stat().st_mtime_ns
+    use_backend(encoder, model, "onnx", int8=False)
+    assert file.stat().st_mtime_ns == written
+    assert file.parent.name == model.digest[:32]
+
+
+def test_an_export_that_does_not_agree_is_refused(own_cache: Path) -> None:
+    right = resolve_model(str(tiny_model("bert")))
+    wrong = resolve_model(str(tiny_model("bert", layers=2)))
+    use_backend(load_encoder(wrong, "float32", "cpu"), wrong, "onnx", int8=False)
+    (file,) = own_cache.glob("*/model.onnx")
+    (own_cache / right.digest[:32]).mkdir()
+    file.rename(own_cache / right.digest[:32] / "model.onnx")
+    with pytest.raises(ModelError, match="does not agree with torch"):
+        use_backend(load_encoder(right, "float32", "cpu"), right, "onnx", int8=False)
+
+
+def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    chunks = write_chunks(TEXTS)
+    options: dict[str, Any] = {"models": [str(tiny_model("bert"))], "devices": "cpu", "exports": "npy", "quiet": True}
+    summary = embed(chunks, tmp_path / "out", precision="int8", **options)
+    (single,) = summary.collections[0].passes
+    assert single.dtype == "int8"
+    assert single.agreement is not None
+    assert single.agreement.texts == len(TEXTS)
+    assert 0.9 < single.agreement.worst_cosine <= single.agreement.mean_cosine < 1
+    exact = embed(chunks, tmp_path / "out", **options)  # vectors of another precision are other vectors
+    assert exact.collections[0].passes[0].encoded_texts == len(TEXTS)
+    assert exact.collections[0].passes[0].agreement is None
+
+
+def test_backends_share_the_vectors_of_fp32(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": [str(tiny_model("bert"))], "devices": "cpu", "exports": "npy", "quiet": True}
+    chunks = write_chunks(TEXTS)
+    embed(chunks, tmp_path / "out", backend="onnx", **options)
+    again = embed(chunks, tmp_path / "out", **options)
+    assert again.collections[0].chunks.newly_encoded == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "int8", "backend": "torch"}, "--precision int8 needs --backend onnx, not torch"),
+        ({"precision": "fp16", "backend": "onnx"}, "--backend onnx computes in fp32"),
+        ({"backend": "onyx"}, "Did you mean onnx"),
+    ],
+)
+def test_what_cannot_be_together_is_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_config(tmp_path, tmp_path / "out", **options)  # type: ignore[arg-type]
