@@ -25,9 +25,9 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
 
 test: $(STAMP)   ## run the tests
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core: more threads would only get in each other's way
 	@# simulated devices are registered with torch once a process, so their tests have one of their own
-	$(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
