@@ -105,10 +105,10 @@ def _upload(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from ultimate_embedder.upkeep import output_status
 
-    print(f"{'collection':24}{'model':28}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
+    print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
     for each in output_status(options.folder):
         counts = f"{each.rows:>9}{each.missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
-        print(f"{each.collection:24}{each.model:28}{each.dtype:10}{counts}  {each.next}")
+        print(f"{each.collection:24}{each.model:34}{each.dtype:10}{counts}  {each.next}")
     return EXIT_OK
 
 
