@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +136,15 @@ def test_snapshots_before_and_after_every_batch_are_events(tmp_path: Path) -> No
             assert batch[moment]["device"] == "simulated:0"
             assert batch[moment]["total_bytes"] == 64 * MiB
         assert batch["memory"]["peak_bytes"] > batch["memory_before"]["allocated_bytes"]
+
+
+def test_a_collection_that_is_forced_to_the_cpu_is_in_full_precision_there(tmp_path: Path) -> None:
+    chunks = write_texts(tmp_path, [f"text number {number}" for number in range(30)])
+    (chunks / "d").mkdir()
+    (chunks / "d" / "t_chunks.json").write_text((chunks / "c" / "t_chunks.json").read_text())
+    options: dict[str, Any] = {"models": str(tiny_model("bert")), "exports": "npy", "quiet": True}
+    summary = embed(chunks, tmp_path / "both", devices="simulated:64MiB", force_cpu="d", **options)
+    embed(chunks, tmp_path / "cpu", devices="cpu", **options)
+    assert [each.passes[0].dtype for each in summary.collections] == ["float16", "float32"]
+    half, full = (np.abs(vectors_of(tmp_path / "both", c) - vectors_of(tmp_path / "cpu", c)).max() for c in "cd")
+    assert full < 1e-6 < half

@@ -62,7 +62,7 @@ class EncoderPool:
         self.exports = config.exports
         self._config = config
         self._emit = emit
-        self._loaded: dict[tuple[str, str], Encoder] = {}
+        self._loaded: dict[tuple[str, str, str], Encoder] = {}
         self._lock = threading.Lock()
 
     def get(self, plan: PassPlan) -> Encoder:
@@ -75,7 +75,7 @@ class EncoderPool:
 
     def _load(self, plan: PassPlan, dtype: str, role: str = "main") -> Encoder:
         with self._lock:
-            key = (plan.name, role)
+            key = (plan.name, dtype, role)
             if key not in self._loaded:
                 self._loaded[key] = self._load_now(plan, dtype, role)
             return self._loaded[key]
