@@ -1,7 +1,7 @@
 """Two models in each mode, and an exclusive run against the sum of two single ones.
 
-Prints a table and writes build/bench/ensemble.json. all-MiniLM-L6-v2 at two token limits stands for two models; each
-run is a process of its own, rounds are interleaved, and what is compared is the time of the passes.
+Prints a table and writes build/bench/ensemble.json. all-MiniLM-L6-v2 and a copy of it stand for two models, unless
+--second names another; so they share their token ids, which is a hundredth of the time. Each run is a process of its own, rounds are interleaved, and what is compared is the time of the passes.
 """
 
 from __future__ import annotations

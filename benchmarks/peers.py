@@ -26,7 +26,27 @@ from ultimate_embedder.models import load_encoder, resolve_model, row_cosines, u
 
 REFERENCE = "sentence-transformers"
 QUICK = ("ours", "ours, --precision int8", REFERENCE, "onnxruntime by hand")
-OWN_VENV = {"fastembed": "fastembed", "infinity (torch)": "infinity-emb[torch]"}
+TORCH = next(line for line in (ROOT / "constraints.txt").read_text().split() if line.startswith("torch=="))
+# what pip installs into the venv of a peer, call by call
+OWN_VENV = {
+    "fastembed": [["fastembed"]],
+    # its own requirements exclude current torch; these are the versions that it runs with
+    "infinity (torch)": [
+        [TORCH, "transformers<4.49", "sentence-transformers<4", "huggingface-hub<1", "optimum<2"],
+        ["--no-deps", "infinity-emb"],
+        [
+            "orjson",
+            "fastapi",
+            "typer",
+            "rich",
+            "prometheus-fastapi-instrumentator",
+            "hf_transfer",
+            "posthog",
+            "uvicorn",
+            "diskcache",
+        ],
+    ],
+}
 
 
 def main() -> None:
@@ -142,15 +162,12 @@ def _python(name: str) -> str | None:
     """The interpreter of a contender; its venv is made when it is first wanted."""
     if name not in OWN_VENV:
         return sys.executable
-    venv = ROOT / "build" / "peers" / OWN_VENV[name].partition("-")[0].partition("[")[0]
+    venv = ROOT / "build" / "peers" / name.partition(" ")[0]
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        constraints = ["--constraint", str(ROOT / "constraints.txt")] if "torch" in OWN_VENV[name] else []
-        done = subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", *constraints, OWN_VENV[name]], check=False
-        )
-        if done.returncode:
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        if any(subprocess.run([*install, *packages], check=False).returncode for packages in OWN_VENV[name]):
             shutil.rmtree(venv)
             print(f"  {name} cannot be installed here, and is left out", file=sys.stderr)
             return None

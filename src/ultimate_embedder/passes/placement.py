@@ -21,7 +21,6 @@ class Placement:
         self, encoder: LoadedModel, devices: Sequence[Device], seats: list[tuple[LoadedModel, Device]]
     ) -> None:
         self.devices = tuple(devices)
-        self.weight_bytes = encoder.weight_bytes
         self.placing_seconds = 0.0
         self.seats = seats
         self._hooks = encoder.count_hooks()
