@@ -2,6 +2,6 @@
 
 import sys
 
-from ultimate_embedder.cli import main
+from ultimate_embedder.cli import run
 
-sys.exit(main())
+sys.exit(run())

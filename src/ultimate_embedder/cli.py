@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,14 @@ from ultimate_embedder.config import hub_access, make_config
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, USAGE_EXIT_CODE, 3, 130
+
+
+def run() -> int:
+    """The installed command: `main`, and a quick end."""
+    try:
+        return main()
+    finally:
+        gc.freeze()  # else Python looks through half a million objects of torch for garbage, just before it ends
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,16 +30,25 @@ def test_one_row_is_always_tried() -> None:
 
 def test_measured_peaks_correct_the_prediction_of_their_lengths_only() -> None:
     model = MemoryModel(peak)
-    model.observe(10, 100, uniform=False, allocated_bytes=2 * peak(10, 100))
+    model.observe(10, 100, "padded", allocated_bytes=2 * peak(10, 100))
     assert model.allocated_bytes(20, 120) == pytest.approx(2 * peak(20, 120), rel=0.01)
-    assert model.allocated_bytes(20, 300) == pytest.approx(peak(20, 300), rel=0.01)
+    model.observe(10, 300, "padded", allocated_bytes=peak(10, 300))
+    assert model.allocated_bytes(20, 120) == pytest.approx(2 * peak(20, 120), rel=0.01)
+
+
+def test_other_lengths_are_expected_to_be_like_the_nearest_that_was_measured_but_not_counted_on() -> None:
+    model = MemoryModel(peak)
+    model.observe(10, 100, "packed", allocated_bytes=peak(10, 100) // 2)
+    assert model.allocated_bytes(20, 300, "packed") == pytest.approx(peak(20, 300) / 2, rel=0.01)
+    assert model.most_rows(300, 50_000_000, "packed") == MemoryModel(peak).most_rows(300, 50_000_000)
+    assert model.most_rows(100, 50_000_000, "packed") > MemoryModel(peak).most_rows(100, 50_000_000)
 
 
 def test_batches_without_padding_are_learned_apart() -> None:
     model = MemoryModel(peak)
-    model.observe(10, 100, uniform=True, allocated_bytes=peak(10, 100) // 2)
-    assert model.allocated_bytes(10, 100, uniform=True) == pytest.approx(peak(10, 100) / 2, rel=0.01)
-    assert model.allocated_bytes(10, 100, uniform=False) == pytest.approx(peak(10, 100), rel=0.01)
+    model.observe(10, 100, "uniform", allocated_bytes=peak(10, 100) // 2)
+    assert model.allocated_bytes(10, 100, "uniform") == pytest.approx(peak(10, 100) / 2, rel=0.01)
+    assert model.allocated_bytes(10, 100, "padded") == pytest.approx(peak(10, 100), rel=0.01)
 
 
 def test_reserved_is_learned_from_forwards_that_made_it_grow() -> None:

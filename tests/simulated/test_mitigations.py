@@ -14,7 +14,6 @@ from ultimate_embedder.models import (
     TokenBatch,
     chunked_feed_forward,
     load_encoder,
-    predict_peak_bytes,
     repeated_layers,
     resolve_model,
     streamed_layers,
@@ -65,7 +64,7 @@ def test_the_peak_is_known_before_the_forward(architecture: Architecture, dtype:
     encoder = load_encoder(resolve_model(str(path)), dtype, "cpu")
     module = torch.get_device_module("simulated")
     for rows, length in ((2, 40), (16, 40), (6, 200)):
-        predicted = predict_peak_bytes(encoder, rows, length)
+        predicted = encoder.peak_bytes(rows, length)
         encoder.model.to("simulated:0")
         weights = module.memory_allocated(0)
         texts = ["a" * 500] + ["a" * (length - 10)] * (rows - 1)  # padded, so that there is a mask

@@ -172,6 +172,7 @@ def test_two_equal_devices_share_an_exclusive_pass_equally(
         return forward(self, batch)
 
     monkeypatch.setattr(Encoder, "forward", as_fast_as_the_other)
+    monkeypatch.setattr(windows, "FIRST_WINDOW_TEXTS", 400)
     monkeypatch.setattr(windows, "WINDOW_TEXTS", 400)
     options = {**OPTIONS, "models": three_models()[:2], "mode": "exclusive"}
     (collection,) = embed(many_chunks, tmp_path, devices="simulated:2x128MiB", **options).collections

@@ -1,7 +1,7 @@
 """Which rows go into one forward, and how much memory it may take."""
 
 from ultimate_embedder.batching.controller import Allowance, Decision, after_failure, after_success, decide
-from ultimate_embedder.batching.memory import EXPECTED_RESERVE_RATIO, MemoryModel
+from ultimate_embedder.batching.memory import EXPECTED_RESERVE_RATIO, Layout, MemoryModel, points_to_predict
 from ultimate_embedder.batching.plan import Batch, BatchCutter, plan_batches
 
 __all__ = [
@@ -10,9 +10,11 @@ __all__ = [
     "Batch",
     "BatchCutter",
     "Decision",
+    "Layout",
     "MemoryModel",
     "after_failure",
     "after_success",
     "decide",
     "plan_batches",
+    "points_to_predict",
 ]

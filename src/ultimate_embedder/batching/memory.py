@@ -6,8 +6,9 @@ and a quadratic one (masks, unfused attention). So two predictions at each power
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 FEW_ROWS, MANY_ROWS = 4, 20  # the two points of the line through rows
 SHORTEST = 8
@@ -15,6 +16,8 @@ EXPECTED_RESERVE_RATIO = 1.2  # reserved / allocated before anything was measure
 MOST_RESERVE_RATIO = 2.0
 NEW_WEIGHT = 0.5  # of the newest measurement against all earlier ones
 
+Layout = Literal["padded", "uniform", "packed"]
+"""Rows padded to the longest; rows of one length, where models often do without a mask; rows laid end to end."""
 PredictPeak = Callable[[int, int], int]
 
 
@@ -32,7 +35,7 @@ class MemoryModel:
     def __init__(self, predict_peak: PredictPeak) -> None:
         self.predict_peak = predict_peak
         self._lines: dict[int, _Line] = {}
-        self._corrections: dict[tuple[int, bool], float] = {}
+        self._corrections: dict[tuple[Layout, int], float] = {}  # by power of two
         self._reserve_ratio = EXPECTED_RESERVE_RATIO
         self._reserve_measured = False
 
@@ -41,17 +44,14 @@ class MemoryModel:
         """Reserved over allocated bytes, as far as is known."""
         return self._reserve_ratio
 
-    def allocated_bytes(self, rows: int, length: int, uniform: bool = False) -> int:
-        """What a forward of `rows` x `length` tokens allocates at its peak, beyond the weights.
+    def allocated_bytes(self, rows: int, length: int, layout: Layout = "padded") -> int:
+        """What a forward of `rows` x `length` tokens allocates at its peak, beyond the weights."""
+        return int(self._raw_bytes(rows, length) * self._correction(length, layout))
 
-        `uniform`: no row is padded; models then often do without a mask.
-        """
-        return int(self._raw_bytes(rows, length) * self._correction(length, uniform))
-
-    def observe(self, rows: int, length: int, uniform: bool, allocated_bytes: int) -> None:
+    def observe(self, rows: int, length: int, layout: Layout, allocated_bytes: int) -> None:
         """Learn from a measured peak."""
         measured = allocated_bytes / self._raw_bytes(rows, length)
-        key = (_bucket(length), uniform)
+        key = (layout, _bucket(length))
         known = self._corrections.get(key)
         self._corrections[key] = measured if known is None else known + NEW_WEIGHT * (measured - known)
 
@@ -62,9 +62,11 @@ class MemoryModel:
         self._reserve_ratio += weight * (measured - self._reserve_ratio)
         self._reserve_measured = True
 
-    def most_rows(self, length: int, allowed_bytes: float) -> int:
+    def most_rows(self, length: int, allowed_bytes: float, layout: Layout = "padded") -> int:
         """The most rows of `length` tokens whose forward stays within `allowed_bytes`; at least 1."""
-        line, correction = self._line(length), self._correction(length, uniform=False)
+        line, correction = self._line(length), self._correction(length, layout)
+        if (layout, _bucket(length)) not in self._corrections:
+            correction = max(1.0, correction)  # what other lengths spare is not counted on
         rows = (allowed_bytes / correction - line.base) / max(line.per_row, 1.0)
         return max(1, int(rows))
 
@@ -72,12 +74,12 @@ class MemoryModel:
         line = self._line(length)
         return max(1.0, line.base + line.per_row * rows)
 
-    def _correction(self, length: int, uniform: bool) -> float:
-        key = (_bucket(length), uniform)
-        if key in self._corrections:
-            return self._corrections[key]
-        # a padded batch may need more than a uniform one has shown, never less than predicted
-        return 1.0
+    def _correction(self, length: int, layout: Layout) -> float:
+        """As measured at that power of two, else at the nearest that was."""
+        bucket = _bucket(length)
+        known = [each for kind, each in self._corrections if kind == layout]
+        nearest = min(known, key=lambda each: abs(each.bit_length() - bucket.bit_length()), default=None)
+        return 1.0 if nearest is None else self._corrections[layout, nearest]
 
     def _line(self, length: int) -> _Line:
         high = _bucket(length)
@@ -98,6 +100,12 @@ class MemoryModel:
             per_row = (many - few) / (MANY_ROWS - FEW_ROWS)
             self._lines[length] = _Line(few - per_row * FEW_ROWS, per_row)
         return self._lines[length]
+
+
+def points_to_predict(lengths: Iterable[int]) -> list[tuple[int, int]]:
+    """The points, as (rows, length), on which predictions for rows of these lengths rest; the longest first."""
+    edges = {edge for length in lengths for edge in (_bucket(length), max(SHORTEST, _bucket(length) // 2))}
+    return [(rows, edge) for edge in sorted(edges, reverse=True) for rows in (FEW_ROWS, MANY_ROWS)]
 
 
 def _bucket(length: int) -> int:

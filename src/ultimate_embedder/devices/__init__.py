@@ -1,7 +1,7 @@
 """What the program computes on."""
 
 from ultimate_embedder.devices.accelerator import MemoryLimits
-from ultimate_embedder.devices.base import Device
+from ultimate_embedder.devices.base import Device, Fetch, Mark
 from ultimate_embedder.devices.cpu import CpuDevice
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
@@ -12,8 +12,10 @@ __all__ = [
     "CpuDevice",
     "Device",
     "DeviceGroup",
+    "Fetch",
     "Lease",
     "Leases",
+    "Mark",
     "MemoryLimits",
     "Resident",
     "open_devices",

@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.types import MemorySnapshot
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
 
@@ -22,6 +28,17 @@ class MemoryLimits:
         """The most that device `index` may hold, on reserved + external bytes."""
         below_total = int(total_bytes * (1 - self.safety_margin))
         return min(self.gpu0_ceiling_bytes, below_total) if index == 0 else below_total
+
+
+@dataclass(frozen=True)
+class DeviceMark:
+    """An event of the stream that computes."""
+
+    event: Any
+
+    def seconds_since(self, earlier: DeviceMark) -> float:
+        """Time between two events that have happened, by the device's clock."""
+        return float(earlier.event.elapsed_time(self.event)) / 1000
 
 
 class AcceleratorDevice:
@@ -41,6 +58,8 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        # one for each way: a batch must not wait on its way in for the results of the one before
+        self._sending, self._fetching = (self._module.Stream(device=self.torch_device) for _ in range(2))
 
     def parts(self) -> list[AcceleratorDevice]:
         """Just this one."""
@@ -49,6 +68,44 @@ class AcceleratorDevice:
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Nothing to prepare."""
         return contextlib.nullcontext()
+
+    def send(self, features: Features) -> Features:
+        """Start to copy a batch from pinned memory, beside what the device computes."""
+        import torch
+
+        computing = self._module.current_stream(self.torch_device)
+        sent = dict(features)
+        with self._module.stream(self._sending):
+            for name, value in features.items():
+                if isinstance(value, torch.Tensor):
+                    sent[name] = value.pin_memory().to(self.torch_device, non_blocking=True)
+                    sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
+        computing.wait_stream(self._sending)
+        return sent
+
+    def fetch(self, vectors: torch.Tensor) -> Fetch:
+        """Start to copy results into pinned memory, beside what the device computes next."""
+        import torch
+
+        self._fetching.wait_stream(self._module.current_stream(self.torch_device))
+        with self._module.stream(self._fetching):
+            host = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+            host.copy_(vectors, non_blocking=True)
+            vectors.record_stream(self._fetching)
+            fetched = self._module.Event()
+            fetched.record(self._fetching)
+
+        def wait() -> np.ndarray:
+            fetched.synchronize()
+            return host.numpy()
+
+        return wait
+
+    def mark(self) -> DeviceMark:
+        """An event, when the device gets to it."""
+        event = self._module.Event(enable_timing=True)
+        event.record(self._module.current_stream(self.torch_device))
+        return DeviceMark(event)
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment. What is neither free nor reserved by us is held by others."""

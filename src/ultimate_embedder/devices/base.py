@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ultimate_embedder.types import MemorySnapshot
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+
+Features = Mapping[str, Any]
+Fetch = Callable[[], "np.ndarray"]
+
+
+class Mark(Protocol):
+    """A point in the work of a device, which may be behind what it has been asked to do."""
+
+    def seconds_since(self, earlier: Any) -> float:
+        """Time between two points that the device has passed."""
+        ...
 
 
 class Device(Protocol):
@@ -32,6 +44,18 @@ class Device(Protocol):
 
     def computing(self) -> AbstractContextManager[None]:
         """What the thread of a worker runs in."""
+        ...
+
+    def send(self, features: Features) -> Features:
+        """Start to copy a batch to the device, beside what it computes; work that is asked for later waits for it."""
+        ...
+
+    def fetch(self, vectors: torch.Tensor) -> Fetch:
+        """Start to copy results to the host when they are there; the function given waits for them."""
+        ...
+
+    def mark(self) -> Mark:
+        """The point that the device will be at when it has done all that it has been asked to do."""
         ...
 
     def snapshot(self) -> MemorySnapshot:

@@ -6,9 +6,13 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ultimate_embedder.devices.base import Device
+from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
 from ultimate_embedder.types import MemorySnapshot
+
+if TYPE_CHECKING:
+    import torch
 
 
 class DeviceGroup:
@@ -34,6 +38,18 @@ class DeviceGroup:
     def computing(self) -> contextlib.AbstractContextManager[None]:
         """Nothing to prepare."""
         return contextlib.nullcontext()
+
+    def send(self, features: Features) -> Features:
+        """Nothing yet: each member is sent its rows when the batch is split."""
+        return features
+
+    def fetch(self, vectors: torch.Tensor) -> Fetch:
+        """From the first member, where results are gathered."""
+        return self.members[0].fetch(vectors)
+
+    def mark(self) -> Mark:
+        """Of the first member, which ends last."""
+        return self.members[0].mark()
 
     def snapshot(self) -> MemorySnapshot:
         """Memory of the member that has held most."""

@@ -10,7 +10,6 @@ from ultimate_embedder.models.layers import (
 )
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
-from ultimate_embedder.models.peak import predict_peak_bytes
 from ultimate_embedder.models.registry import MODELS, find_spec, unknown_model
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import cached_snapshot, pull_model, resolve_model, whereabouts
@@ -32,7 +31,6 @@ __all__ = [
     "load_reranker",
     "native_dim",
     "output_manifest",
-    "predict_peak_bytes",
     "pull_model",
     "repeated_layers",
     "resolve_model",

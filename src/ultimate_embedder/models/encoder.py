@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models.imports import quick_imports
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.packed import lay_end_to_end, packed, unpack, use_packed_attention, use_plain_attention
+from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 
@@ -60,6 +62,11 @@ class Encoder(LoadedModel):
         self._constants, self._input_names = self._learn_features()
         self._first_position: int | None = None  # of packed rows; None: not known to work
         self._packing_learned = False
+        self._peaks = PeakPredictor(model, self.pretend_features)  # replicas share it
+
+    def peak_bytes(self, rows: int, length: int) -> int:
+        """What a forward of `rows` x `length` tokens will have allocated at its peak, weights not counted."""
+        return self._peaks.peak_bytes(rows, length)
 
     @property
     def tokenizes(self) -> bool:
@@ -258,9 +265,10 @@ def load_encoder(
     token_cap: int | None = None,
 ) -> Encoder:
     """Load a model from its resolved path; no network, and its own code only where it is trusted."""
-    import torch
-    from safetensors import SafetensorError
-    from sentence_transformers import SentenceTransformer
+    with quick_imports():
+        import torch
+        from safetensors import SafetensorError
+        from sentence_transformers import SentenceTransformer
 
     try:
         with quiet_loading():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.models.layers import few_layers
@@ -10,36 +13,66 @@ from ultimate_embedder.models.layers import few_layers
 if TYPE_CHECKING:
     import torch
 
-    from ultimate_embedder.models.encoder import Encoder
-
 ROUNDING_BYTES = 512  # how device allocators round
 
+PretendFeatures = Callable[[int, int], dict[str, Any]]
 
-def predict_peak_bytes(encoder: Encoder, rows: int, length: int) -> int:
-    """Most bytes that a forward of `rows` x `length` tokens has allocated at once, weights not counted.
 
-    Nothing is computed and no memory is taken, so it can be asked for any size on any machine. The tensors
-    pretend to be on the CPU: there attention is fused, as it is on a card, while `meta` takes the unfused path.
+class PeakPredictor:
+    """Predictions for one model, each made once, whoever asks; on a skeleton of it, so it can work meanwhile."""
+
+    def __init__(self, model: torch.nn.Module, pretend_features: PretendFeatures) -> None:
+        self._model = model
+        self._pretend_features = pretend_features
+        self._skeleton: torch.nn.Module | None = None
+        self._known: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def peak_bytes(self, rows: int, length: int) -> int:
+        """Most bytes that a forward of `rows` x `length` tokens has allocated at once, weights not counted."""
+        with self._lock:
+            if self._skeleton is None:
+                self._skeleton = _skeleton(self._model)
+            if (rows, length) not in self._known:
+                self._known[rows, length] = _run_without_bytes(
+                    self._skeleton, lambda: self._pretend_features(rows, length)
+                )
+            return self._known[rows, length]
+
+
+def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
+    """The same modules, with weights that have a shape and no bytes."""
+    import torch
+
+    weightless: dict[int, Any] = {
+        id(weight): torch.nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=False)
+        for weight in model.parameters()
+    }
+    weightless |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
+    tokenizer = getattr(model, "tokenizer", None)
+    weightless[id(tokenizer)] = tokenizer  # large, and not needed: the same one will do
+    return copy.deepcopy(model, weightless)
+
+
+def _run_without_bytes(model: torch.nn.Module, make_features: Callable[[], dict[str, Any]]) -> int:
+    """The peak of a forward in which nothing is computed and no memory is taken: for any size, on any machine.
+
+    The tensors pretend to be on the CPU: there attention is fused, as it is on a card, while `meta` takes the unfused
+    path.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     ledger = _ledger()
-    with (
-        few_layers(encoder.model),
-        FakeTensorMode(allow_non_fake_inputs=True),
-        torch.inference_mode(False),
-        torch.no_grad(),
-    ):
+    with few_layers(model), FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode(False), torch.no_grad():
         weights = {
             name: torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-            for name, tensor in [*encoder.model.named_parameters(), *encoder.model.named_buffers()]
+            for name, tensor in [*model.named_parameters(), *model.named_buffers()]
         }
         for weight in weights.values():
             ledger.ignore(weight)
         with ledger:
-            features = encoder.pretend_features(rows, length)
-            vectors = torch.func.functional_call(encoder.model, weights, (features,))["sentence_embedding"].float()
+            vectors = torch.func.functional_call(model, weights, (make_features(),))["sentence_embedding"].float()
             del vectors
     return int(ledger.peak_bytes)
 

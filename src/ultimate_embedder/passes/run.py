@@ -34,8 +34,8 @@ from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.passes.placement import Placement, place
 from ultimate_embedder.passes.stores import require_room
 from ultimate_embedder.passes.together import run_all
-from ultimate_embedder.passes.windows import BatchFeed, Window, tokenized_windows
-from ultimate_embedder.passes.worker import EncodedBatch, Learned, Worker
+from ultimate_embedder.passes.windows import BatchFeed, Window, foreseen, tokenized_windows
+from ultimate_embedder.passes.worker import EncodedBatch, Learned, StartedBatch, Worker
 from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint, shorten
@@ -201,11 +201,11 @@ class PassRun:
         """Encode those of the table's rows that are wanted, on all workers, unless it is stopped or cancelled."""
         wanted = np.zeros_like(self.wanted)
         wanted[rows] = self.wanted[rows]
-        with (
-            StoreWriter(self._store) as writer,
-            # the host's tokeniser, not a device's: it is used on another thread
-            closing(run_ahead(tokenized_windows(self._table, wanted, self.encoder, self.shared_tokens))) as windows,
-        ):
+        # the host's tokeniser, not a device's: it is used on another thread
+        tokenized = tokenized_windows(self._table, wanted, self.encoder, self.shared_tokens)
+        if self.encoder.tokenizes and any(worker.device.fixed_budget_tokens is None for worker in workers):
+            tokenized = foreseen(tokenized, self.encoder)
+        with StoreWriter(self._store) as writer, closing(run_ahead(tokenized)) as windows:
             may_go_on = partial(_nothing_said, self._stop, cancelled)
             enough = max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers)
             feed = BatchFeed(windows, workers[0].device.lanes, len(workers), enough, self._window_done, may_go_on)
@@ -216,15 +216,24 @@ class PassRun:
             self._work_off(worker, feed, writer)
 
     def _work_off(self, worker: Worker, feed: BatchFeed, writer: StoreWriter) -> None:
-        waiting_since = time.perf_counter()
-        while taken := feed.take(worker.most_rows):
-            window, batch = taken
-            waited = time.perf_counter() - waiting_since
-            encoded = worker.encode(window.texts, batch)
-            good = batch.rows[~encoded.bad]
-            writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
-            waiting_since = time.perf_counter()
-            self._batch_done(worker, window, batch.rows, encoded, waited)
+        """Two batches at a time: while a card computes one, the one before is stored and the next is prepared."""
+        worker.wait_from_here()
+        computing: tuple[Window, StartedBatch] | None = None
+        try:
+            while taken := feed.take(worker.most_rows):
+                window, batch = taken
+                before, computing = computing, (window, worker.start(window.texts, batch))
+                if before is not None:
+                    self._store_batch(worker, writer, *before)
+        finally:
+            if computing is not None:
+                self._store_batch(worker, writer, *computing)
+
+    def _store_batch(self, worker: Worker, writer: StoreWriter, window: Window, started: StartedBatch) -> None:
+        encoded = worker.finish(started)
+        good = started.rows[~encoded.bad]
+        writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
+        self._batch_done(worker, window, started.rows, encoded)
 
     def _reporter(self, device: str) -> Callable[[str, dict[str, Any]], None]:
         return lambda kind, details: self._report(kind, {"device": device, **details})
@@ -246,9 +255,7 @@ class PassRun:
             )
         )
 
-    def _batch_done(
-        self, worker: Worker, window: Window, rows: np.ndarray, encoded: EncodedBatch, waited: float
-    ) -> None:
+    def _batch_done(self, worker: Worker, window: Window, rows: np.ndarray, encoded: EncodedBatch) -> None:
         lengths = window.texts.lengths[rows]
         device = worker.device.name
         with self._counting:
@@ -270,7 +277,7 @@ class PassRun:
                 exact_rows=encoded.exact_rows,
                 predicted_bytes=encoded.predicted_bytes,
                 measured_bytes=encoded.measured_bytes,
-                wait_seconds=waited,
+                wait_seconds=encoded.waited,
                 forward_seconds=encoded.seconds,
                 memory_before=encoded.before,
                 memory=encoded.after,

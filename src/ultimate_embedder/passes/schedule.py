@@ -14,7 +14,7 @@ from ultimate_embedder.config import Mode, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Lease, Leases
 from ultimate_embedder.events import Emit, Mitigated, ModeChosen, TurnFinished
 from ultimate_embedder.machine import usable_cores
-from ultimate_embedder.models import Encoder, predict_peak_bytes
+from ultimate_embedder.models import Encoder
 from ultimate_embedder.passes.modes import TURNS, Need, Turns, assign_devices, choose_mode
 from ultimate_embedder.passes.run import ENOUGH_TOKENS, PassRun
 from ultimate_embedder.passes.together import run_all
@@ -196,7 +196,7 @@ def need_of(encoder: Encoder) -> Need:
         length = min(length, encoder.max_tokens)
         rows = max(1, tokens // length)
         if encoder.tokenizes:
-            return predict_peak_bytes(encoder, rows, length)
+            return encoder.peak_bytes(rows, length)
         return rows * length * GUESSED_BYTES_PER_TOKEN
 
     return Need(

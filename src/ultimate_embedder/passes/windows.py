@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ultimate_embedder.batching import Batch, BatchCutter
+from ultimate_embedder.batching import Batch, BatchCutter, points_to_predict
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
 from ultimate_embedder.vectors import TokenStore
 
-WINDOW_TEXTS = 4096
+FIRST_WINDOW_TEXTS, WINDOW_TEXTS = 256, 4096  # the devices wait for the first; each may be four times the last
 BATCHES_EACH = 4  # of a window and on each device, at least: so all end together, and lengths are not mixed
 LEAST_SHARE_TOKENS = 2048
 WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
@@ -82,6 +82,14 @@ class BatchFeed:
         self._stopped = True
 
 
+def foreseen(windows: Iterable[Window], encoder: Encoder) -> Iterator[Window]:
+    """Predict the memory for the lengths of each window while it is being worked on: nobody has to wait for that."""
+    for window in windows:
+        yield window
+        for rows, length in points_to_predict(np.unique(window.texts.lengths).tolist()):
+            encoder.peak_bytes(rows, length)
+
+
 def tokenized_windows(
     table: ChunkTable, wanted: np.ndarray, encoder: Encoder, shared: TokenStore | None = None
 ) -> Iterator[Window]:
@@ -105,7 +113,7 @@ def _tokenize_missing(keys: np.ndarray, texts: list[str], encoder: Encoder, shar
 def _runs(table: ChunkTable, wanted: np.ndarray) -> Iterator[tuple[list[int], list[str]]]:
     rows: list[int] = []
     texts: list[str] = []
-    characters = 0
+    characters, enough = 0, FIRST_WINDOW_TEXTS
     for block in table.blocks(wanted):
         for row, text in enumerate(block.texts, block.start):
             if not wanted[row]:
@@ -113,8 +121,9 @@ def _runs(table: ChunkTable, wanted: np.ndarray) -> Iterator[tuple[list[int], li
             rows.append(row)
             texts.append(text)
             characters += len(text)
-            if len(rows) == WINDOW_TEXTS or characters >= WINDOW_CHARACTERS:
+            if len(rows) == enough or characters >= WINDOW_CHARACTERS:
                 yield rows, texts
                 rows, texts, characters = [], [], 0
+                enough = min(WINDOW_TEXTS, 4 * enough)
     if rows:
         yield rows, texts

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.batching import Allowance, Batch, MemoryModel, after_failure, after_success, decide
-from ultimate_embedder.devices import CpuDevice, Device
-from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts, predict_peak_bytes
+from ultimate_embedder.batching import Allowance, Batch, Layout, MemoryModel, after_failure, after_success, decide
+from ultimate_embedder.devices import CpuDevice, Device, Fetch, Mark
+from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
 from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
 from ultimate_embedder.passes.placement import move
 from ultimate_embedder.types import MemorySnapshot
@@ -25,6 +24,24 @@ PACKING_TRIALS = 3  # batches each way, before one is chosen
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
 
 Report = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class StartedBatch:
+    """A batch that a device has been given and may not have done yet."""
+
+    texts: TokenizedTexts
+    rows: np.ndarray
+    packed: bool
+    whole: bool
+    fetch: Fetch
+    predicted_bytes: int
+    measured_bytes: int
+    before: MemorySnapshot
+    after: MemorySnapshot
+    idle_since: Mark
+    begun: Mark
+    ended: Mark
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,8 @@ class EncodedBatch:
     measured_bytes: int
     before: MemorySnapshot
     after: MemorySnapshot
+    waited: float
+    """How long the device had nothing to do before it."""
     seconds: float
 
 
@@ -52,9 +71,16 @@ class Packing:
         """Whether to pack the next batch, of rows that have these lengths."""
         if lengths.min() == lengths.max() or not encoder.can_pack():
             return False
+        if self.settled is None:
+            return len(self._seconds_per_token[True]) <= len(self._seconds_per_token[False])
+        return self.settled
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether packing has turned out to be faster; None while it is being tried."""
         packed, padded = self._seconds_per_token[True], self._seconds_per_token[False]
         if min(len(packed), len(padded)) < PACKING_TRIALS:
-            return len(packed) <= len(padded)
+            return None
         return median(packed[:PACKING_TRIALS]) < median(padded[:PACKING_TRIALS])
 
     def note(self, packed: bool, lengths: np.ndarray, seconds: float) -> None:
@@ -106,6 +132,7 @@ class Worker:
         self._memory = learned.memory if learned else MemoryModel(self._predict)
         self._memory.predict_peak = self._predict
         self._allowance: Allowance | None = learned.allowance if learned else None
+        self._idle_since = device.mark()
 
     def learned(self) -> Learned:
         """What a worker on the same device needs not learn again."""
@@ -123,7 +150,8 @@ class Worker:
 
     def _most_rows(self, longest: int) -> int:
         decision = decide(self._allowance, self.device.hold_ceiling(), self._memory.reserve_ratio)
-        rows = self._memory.most_rows(longest, decision.allowance.activation_bytes)
+        layout: Layout = "packed" if self._packing.settled else "padded"
+        rows = self._memory.most_rows(longest, decision.allowance.activation_bytes, layout)
         if self._allowance is not None and decision.action != "keep":
             before = self._allowance.activation_bytes
             self._report(
@@ -131,7 +159,7 @@ class Worker:
                 {
                     "reason": decision.reason,
                     "longest": longest,
-                    "before": {"rows": self._memory.most_rows(longest, before), "activation_bytes": before},
+                    "before": {"rows": self._memory.most_rows(longest, before, layout), "activation_bytes": before},
                     "after": {"rows": rows, "activation_bytes": decision.allowance.activation_bytes},
                 },
             )
@@ -140,12 +168,42 @@ class Worker:
 
     def encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
         """Encode a batch, whatever it takes."""
+        return self.finish(self.start(texts, batch))
+
+    def wait_from_here(self) -> None:
+        """Count time without work from now on."""
+        self._idle_since = self.device.mark()
+
+    def start(self, texts: TokenizedTexts, batch: Batch) -> StartedBatch:
+        """Give a batch to the device, whatever it takes to make it fit. A card computes it while we do other things."""
         while True:
             device = self.device
             # the device before ourselves: who has it may ask us to make room meanwhile
             with device.turn, self._busy:
                 if device is self.device:
-                    return self._encode(texts, batch)
+                    return self._start(texts, batch)
+
+    def finish(self, started: StartedBatch) -> EncodedBatch:
+        """Wait for a batch and check its vectors; what is unusable is computed again."""
+        vectors = started.fetch()
+        seconds = started.ended.seconds_since(started.begun)
+        self._packing.note(started.packed, started.texts.lengths[started.rows], seconds)
+        if self._dim is not None:
+            vectors = shorten(vectors, self._dim)
+        bad = self._is_bad(vectors)
+        exact_rows = self._rerun_exactly(started.texts, started.rows, vectors, bad)
+        return EncodedBatch(
+            vectors=vectors,
+            bad=bad,
+            packed=started.packed and started.whole,
+            exact_rows=exact_rows,
+            predicted_bytes=started.predicted_bytes,
+            measured_bytes=started.measured_bytes,
+            before=started.before,
+            after=started.after,
+            waited=started.begun.seconds_since(started.idle_since),
+            seconds=seconds,
+        )
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -168,53 +226,53 @@ class Worker:
             if refuge is None:
                 self._encoder = self._exact_encoder()
             self.device = refuge or CpuDevice()
+            self.wait_from_here()
             self._memory, self._allowance = MemoryModel(self._predict), None
         kind = "companion_gpu_routed" if refuge else "companion_cpu_fallback"
         self._report(kind, {"before": before.name, "after": self.device.name})
         return True
 
-    def _encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
-        before = self.device.hold_ceiling()
-        self.device.reset_peak()
-        started = time.perf_counter()
-        predicted = self._predicted(texts, batch.rows)
+    def _start(self, texts: TokenizedTexts, batch: Batch) -> StartedBatch:
+        device, idle_since = self.device, self._idle_since
+        before = device.hold_ceiling()
+        device.reset_peak()
         packed = self._packing.choose(self._encoder, texts.lengths[batch.rows])
-        vectors, whole = self._run(texts, batch.rows, packed)
-        self._packing.note(packed, texts.lengths[batch.rows], time.perf_counter() - started)
-        after = self.device.snapshot()
-        measured = after.peak_bytes - before.allocated_bytes
-        learns = whole and self.device.fixed_budget_tokens is None and self.device.lanes == 1
+        predicted = self._predicted(texts, batch.rows, packed)
+        begun = device.mark()
+        fetch, whole = self._run(texts, batch.rows, packed)
+        self._idle_since = device.mark()
+        after = device.snapshot()  # the allocator's books: they are ahead of the device, and complete
+        learns = whole and device.fixed_budget_tokens is None and device.lanes == 1
         if learns:
-            self._learn(texts, batch, before, after)
-        if self._dim is not None:
-            vectors = shorten(vectors, self._dim)
-        bad = self._is_bad(vectors)
-        exact_rows = self._rerun_exactly(texts, batch.rows, vectors, bad)
-        return EncodedBatch(
-            vectors=vectors,
-            bad=bad,
-            packed=packed and whole,
-            exact_rows=exact_rows,
+            self._learn(texts, batch, packed, before, after)
+        return StartedBatch(
+            texts=texts,
+            rows=batch.rows,
+            packed=packed,
+            whole=whole,
+            fetch=fetch,
             predicted_bytes=predicted,
-            measured_bytes=measured if learns else 0,
+            measured_bytes=after.peak_bytes - before.allocated_bytes if learns else 0,
             before=before,
             after=after,
-            seconds=time.perf_counter() - started,
+            idle_since=idle_since,
+            begun=begun,
+            ended=self._idle_since,
         )
 
-    def _run(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> tuple[np.ndarray, bool]:
-        """Vectors of the rows, and whether the batch ran whole, without the ladder."""
+    def _run(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> tuple[Fetch, bool]:
+        """A way to the vectors of the rows, and whether the batch runs whole, without the ladder."""
         rungs = LADDER
         if self._weights_are_here():
             try:
-                vectors = self._encoder.forward(self._encoder.batch(texts, rows, packed)).cpu().numpy()
+                fetch = self._launch(texts, rows, packed)
             except Exception as error:
                 if not self.device.is_out_of_memory(error):
                     raise
                 error.__traceback__ = None  # it holds the failed activations
             else:
-                return np.asarray(vectors), True
-            self._remember_failure(texts, rows)
+                return fetch, True
+            self._remember_failure(texts, rows, packed)
         else:
             rungs = WITHOUT_WEIGHTS
         situation = Situation(
@@ -223,10 +281,16 @@ class Worker:
             texts=texts,
             rows=rows,
             exact_encoder=self._exact_encoder,
-            encode_part=lambda part: self._run(texts, part)[0],
+            encode_part=lambda part: self._run(texts, part)[0](),
             companions=self._companions,
         )
-        return climb(situation, rungs, self._report), False
+        vectors = climb(situation, rungs, self._report)
+        return lambda: vectors, False
+
+    def _launch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> Fetch:
+        batch = self._encoder.batch(texts, rows, packed)
+        sent = replace(batch, features=self.device.send(batch.features))
+        return self.device.fetch(self._encoder.forward(sent))
 
     def _weights_are_here(self) -> bool:
         """Whether the weights are on the device; brings them back when there is room for them again."""
@@ -237,11 +301,11 @@ class Worker:
         self._report("weights_back", {"weight_bytes": self._encoder.weight_bytes})
         return True
 
-    def _remember_failure(self, texts: TokenizedTexts, rows: np.ndarray) -> None:
+    def _remember_failure(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> None:
         if self._allowance is None:
             return
         before = self._allowance
-        self._allowance = after_failure(before, self._predicted(texts, rows))
+        self._allowance = after_failure(before, self._predicted(texts, rows, packed))
         self._report(
             "adaptive_batch_reduce_after_oom",
             {
@@ -264,26 +328,34 @@ class Worker:
         self._report("fp32_rerun", {"rows": count, "still_unusable": int(bad.sum())})
         return count
 
-    def _learn(self, texts: TokenizedTexts, batch: Batch, before: MemorySnapshot, after: MemorySnapshot) -> None:
-        uniform = bool((texts.lengths[batch.rows] == batch.longest).all())
+    def _learn(
+        self, texts: TokenizedTexts, batch: Batch, packed: bool, before: MemorySnapshot, after: MemorySnapshot
+    ) -> None:
+        layout = _layout(texts.lengths[batch.rows], packed)
         used = after.peak_bytes - before.allocated_bytes
-        self._memory.observe(len(batch.rows), batch.longest, uniform, used)
+        self._memory.observe(len(batch.rows), batch.longest, layout, used)
         if after.peak_reserved_bytes > before.reserved_bytes:
             self._memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
         if self._allowance is not None:
             self._allowance = after_success(self._allowance)
 
-    def _predicted(self, texts: TokenizedTexts, rows: np.ndarray) -> int:
+    def _predicted(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> int:
         if self.device.fixed_budget_tokens is not None:
             return 0
         lengths = texts.lengths[rows]
-        uniform = bool((lengths == lengths.max()).all())
-        return self._memory.allocated_bytes(-(-len(rows) // self.device.lanes), int(lengths.max()), uniform)
+        rows_each = -(-len(rows) // self.device.lanes)
+        return self._memory.allocated_bytes(rows_each, int(lengths.max()), _layout(lengths, packed))
 
     def _predict(self, rows: int, length: int) -> int:
         if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:
             return rows * length * GUESSED_BYTES_PER_TOKEN
-        return predict_peak_bytes(self._encoder, rows, length)
+        return self._encoder.peak_bytes(rows, length)
+
+
+def _layout(lengths: np.ndarray, packed: bool) -> Layout:
+    if lengths.min() == lengths.max():
+        return "uniform"
+    return "packed" if packed else "padded"
 
 
 def bad_rows(vectors: np.ndarray, unit_norm: bool) -> np.ndarray:

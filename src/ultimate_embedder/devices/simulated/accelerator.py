@@ -106,6 +106,9 @@ def _device_module(extension: Any) -> types.ModuleType:
         "device": lambda device: accelerator.device_index(index(device)),
         "synchronize": lambda device=None: accelerator.synchronize(index(device)),
         "current_stream": accelerator.current_stream,
+        "Stream": lambda device=None: torch.Stream(device=torch.device(SIMULATED, index(device))),
+        "stream": lambda stream: stream,  # is itself what it can be used in
+        "Event": lambda enable_timing=False: torch.Event(device=SIMULATED, enable_timing=enable_timing),
         "get_device_properties": properties,
         "get_device_name": lambda device=None: properties(device).name,
         "get_device_capability": lambda device=None: T4_CAPABILITY,
