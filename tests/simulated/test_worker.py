@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.tiny_models import tiny_model
+from ultimate_embedder import embed
 from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
 from ultimate_embedder.passes.placement import move
-from ultimate_embedder.passes.worker import Worker
+from ultimate_embedder.passes.worker import EncodedBatch, StartedBatch, Worker
 
 MiB = 1 << 20
 Reports = list[tuple[str, dict[str, Any]]]
@@ -194,3 +198,66 @@ def test_the_probe_tells_what_the_next_allocation_can_use() -> None:
     assert now.ceiling_bytes == 92 * MiB
     assert now.usable_bytes == (92 - 10 - 3) * MiB
     del held
+
+
+def test_a_batch_is_sent_and_fetched_beside_the_stream_that_computes(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(64 * MiB)
+    worker, device = bench.worker(), bench.devices[0]
+    streams: list[tuple[str, int]] = []
+    copy = torch.Tensor.copy_
+    to = torch.Tensor.to
+
+    def note(what: str, tensor: torch.Tensor) -> None:
+        assert tensor.is_pinned()
+        streams.append((what, torch.accelerator.current_stream(device.torch_device).stream_id))
+
+    def noted_copy(into: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        if options.get("non_blocking"):
+            note("fetch", into)
+        return copy(into, *rest, **options)
+
+    def noted_to(tensor: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        if options.get("non_blocking"):
+            note("send", tensor)
+        return to(tensor, *rest, **options)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted_copy)
+    monkeypatch.setattr(torch.Tensor, "to", noted_to)
+    check(bench, worker)
+    sending, fetching = ({stream for what, stream in streams if what == kind} for kind in ("send", "fetch"))
+    computing = torch.accelerator.current_stream(device.torch_device).stream_id
+    assert len(sending) == len(fetching) == 1
+    assert len({*sending, *fetching, computing}) == 3
+
+
+def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chunks" / "c").mkdir(parents=True)
+    texts = [f"{number} " + "word " * (5 + number % 40) for number in range(600)]
+    (tmp_path / "chunks" / "c" / "all_chunks.json").write_text(json.dumps(texts))
+    steps: list[tuple[str, int]] = []
+    start, finish = Worker.start, Worker.finish
+
+    def noted_start(self: Worker, tokenized: TokenizedTexts, batch: Batch) -> StartedBatch:
+        started = start(self, tokenized, batch)
+        steps.append(("start", id(started.rows)))
+        return started
+
+    def noted_finish(self: Worker, started: StartedBatch) -> EncodedBatch:
+        steps.append(("finish", id(started.rows)))
+        return finish(self, started)
+
+    monkeypatch.setattr(Worker, "start", noted_start)
+    monkeypatch.setattr(Worker, "finish", noted_finish)
+    model = str(tiny_model("bert", hidden=128, layers=6))
+    options: dict[str, Any] = {"models": model, "devices": "simulated:64MiB", "exports": "npy", "quiet": True}
+    summary = embed(tmp_path / "chunks", tmp_path / "out", **options)
+    assert summary.collections[0].chunks.embedded == 600
+    kinds = [kind for kind, _ in steps]
+    assert len(kinds) > 6
+    assert kinds == ["start", *["start", "finish"] * (len(kinds) // 2 - 1), "finish"]
+    order = {kind: [batch for each, batch in steps if each == kind] for kind in ("start", "finish")}
+    assert order["start"] == order["finish"]
