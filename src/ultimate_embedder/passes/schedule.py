@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from ultimate_embedder.batching import EXPECTED_RESERVE_RATIO
 from ultimate_embedder.config import Mode, RunConfig
@@ -71,19 +72,21 @@ def run_passes(runs: Sequence[PassRun], stage: Stage) -> None:
 
 
 def _share_tokens(runs: Sequence[PassRun]) -> list[TokenStore]:
-    """Let passes that tokenise alike share their token ids, on disk; who has a file of its own is not asked."""
+    """Let passes that tokenise alike share their token ids, on disk; and use those that a stopped run has left.
+
+    Who has a tokenizer file of its own, and nothing to go on with, is not asked: to ask, the model must be loaded.
+    """
     waiting = [run for run in runs if run.wanted.any()]
-    if len(waiting) < 2:
-        return []
     files = [run.plan.tokenizer_file() for run in waiting]
-    alike: dict[str, list[PassRun]] = {}
+    alike: dict[Path, list[PassRun]] = {}
     for run, file in zip(waiting, files, strict=True):
-        if file is not None and files.count(file) > 1 and (fingerprint := run.encoder.tokenizer_fingerprint()):
-            alike.setdefault(fingerprint, []).append(run)
+        shared = files.count(file) > 1 or any(run.scratch.glob("tokens-*"))
+        if file is not None and shared and (fingerprint := run.encoder.tokenizer_fingerprint()):
+            alike.setdefault(run.scratch / f"tokens-{fingerprint}", []).append(run)
     stores = []
-    for fingerprint, sharing in alike.items():
-        if len(sharing) > 1:
-            stores.append(TokenStore(sharing[0].scratch / f"tokens-{fingerprint}"))
+    for folder, sharing in alike.items():
+        if len(sharing) > 1 or folder.is_dir():
+            stores.append(TokenStore(folder))
             for run in sharing:
                 run.shared_tokens = stores[-1]
     return stores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 from collections.abc import Sequence
@@ -26,8 +27,13 @@ class TokenStore:
         self._index = KeyIndex()
         self._shards: list[pa.RecordBatch] = []
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         for path in sorted(folder.glob("tokens-*.arrow")):
-            self._adopt(path)
+            self._numbers = itertools.count(int(path.stem.rpartition("-")[2]) + 1)
+            try:
+                self._adopt(path)
+            except (OSError, pa.ArrowException):
+                path.unlink()  # cut short by a crash: its texts are tokenised again
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether its token ids are here."""
@@ -43,7 +49,7 @@ class TokenStore:
         columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), pa.array(np.asarray(truncated, bool)), ids]
         with self._lock:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"tokens-{len(self._shards):05d}.arrow"
+            path = self._folder / f"tokens-{next(self._numbers):05d}.arrow"
             part = path.with_suffix(".partial")
             with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
                 writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
