@@ -16,11 +16,11 @@ Status = Literal[
 
 @dataclass(frozen=True)
 class Chunk:
-    """One text with an id, as a chunker wrote it; `record` is everything else that stood beside the text."""
+    """One text with an id, as a chunker wrote it; `record` is everything else that stood beside the text, as JSON."""
 
     id: str
     text: str
-    record: Mapping[str, Any]
+    record: str
     file: str
     position: int
 

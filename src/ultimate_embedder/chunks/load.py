@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -79,14 +80,28 @@ def _check(value: Any, file: str, position: int, collection: Collection, emit: E
     if not text.strip():
         return Rejected(file, position, "the text is empty" if not text else "the text is only whitespace")
     rest = {key: value for key, value in record.items() if key != "text"}
-    if problem := _unencodable(text, rest):
-        return Rejected(file, position, problem)
-    if not_finite := [key for key, value in rest.items() if _has_nan(value)]:
-        rest = _without_nan(rest)
-        where = f"{file} record {position}"
-        message = f"{where}: NaN or infinity under {', '.join(not_finite)} became null, as JSON has no such number"
-        emit(Warned(collection=collection.name, message=message))
-    return Chunk(_own_id(rest) or _content_id(file, text), text, rest, file, position)
+    record_json = _as_json(text, rest)
+    if record_json is None:  # there is something wrong with it: look what
+        if problem := _unencodable(text, rest):
+            return Rejected(file, position, problem)
+        if not_finite := [key for key, value in rest.items() if _has_nan(value)]:
+            rest = _without_nan(rest)
+            where = f"{file} record {position}"
+            message = f"{where}: NaN or infinity under {', '.join(not_finite)} became null, as JSON has no such number"
+            emit(Warned(collection=collection.name, message=message))
+        record_json = json.dumps(rest, ensure_ascii=False)
+    return Chunk(_own_id(rest) or _content_id(file, text), text, record_json, file, position)
+
+
+def _as_json(text: str, record: dict[str, Any]) -> str | None:
+    """The record, if it and the text can be stored as they are and that is plain to see; else None."""
+    try:
+        text.encode()
+        plain = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        plain.encode()
+    except (ValueError, RecursionError):
+        return None
+    return plain if plain.count("{") + plain.count("[") <= DEEPEST_NESTING else None
 
 
 def _own_id(record: dict[str, Any]) -> str | None:

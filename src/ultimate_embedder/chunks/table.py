@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +135,7 @@ class ChunkTableWriter:
         columns: list[list[Any]] = [
             [chunk.id for chunk in block],
             [chunk.text for chunk in block],
-            [json.dumps(chunk.record, ensure_ascii=False) for chunk in block],
+            [chunk.record for chunk in block],
             [chunk.file for chunk in block],
             [chunk.position for chunk in block],
         ]
