@@ -57,15 +57,17 @@ million: $(STAMP)  ## a million generated chunks, killed twice on the way
 durability: $(STAMP)  ## what the store costs, against writing nothing
 	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
 
-bench: $(STAMP)  ## against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles
+bench: $(STAMP)  ## against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg
 	PYTHONPATH=. $(BIN)/python benchmarks/end_to_end.py
 	PYTHONPATH=. $(BIN)/python benchmarks/ensemble_modes.py
+	$(BIN)/python benchmarks/scale.py
+	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
 
 bench-quick: $(STAMP)  ## the same with few texts and few peers, in under 3 minutes
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --quick
 
-scale: $(STAMP)  ## 200,000 generated chunks: memory and time at 50k, 100k, 200k
+scale: $(STAMP)  ## how time and memory grow from 1,000 to 100,000 generated chunks
 	$(BIN)/python benchmarks/scale.py
 
 clean:

@@ -97,7 +97,7 @@ class PassSummary(_Part):
     seconds: float = 0.0
     tokenize_seconds: float = Field(0.0, description="on its own thread, beside the forward")
     forward_seconds: float = 0.0
-    wait_seconds: float = Field(0.0, description="a worker waited for its next batch")
+    wait_seconds: float = Field(0.0, description="devices had nothing to do before a batch")
     texts_per_second: float = 0.0
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = Field(0, description="the most that a device of the pass had allocated")
