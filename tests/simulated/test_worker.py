@@ -17,8 +17,9 @@ from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
+from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.passes.placement import move
-from ultimate_embedder.passes.worker import EncodedBatch, StartedBatch, Worker
+from ultimate_embedder.passes.worker import Worker
 
 MiB = 1 << 20
 Reports = list[tuple[str, dict[str, Any]]]

@@ -1,6 +1,8 @@
 """Which models there are, where they lie, and how they encode."""
 
-from ultimate_embedder.models.encoder import Encoder, check_dim, load_encoder, native_dim, row_cosines
+from ultimate_embedder.models.canary import row_cosines
+from ultimate_embedder.models.described import check_dim, native_dim
+from ultimate_embedder.models.encoder import Encoder, load_encoder
 from ultimate_embedder.models.exported import use_backend
 from ultimate_embedder.models.layers import (
     NotApplicableError,

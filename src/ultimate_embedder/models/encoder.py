@@ -14,27 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.errors import ModelError
+from ultimate_embedder.models.canary import CANARY, row_cosines
+from ultimate_embedder.models.described import (
+    DOCUMENT_PROMPT_NAMES,
+    QUERY_PROMPT_NAMES,
+    ends_normalized,
+    loaded_dim,
+    own_prompt,
+    token_limit,
+)
 from ultimate_embedder.models.imports import quick_imports
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.packed import lay_end_to_end, packed, unpack, use_packed_attention, use_plain_attention
 from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
-from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
+from ultimate_embedder.types import ResolvedModel
 
 if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
 
-# names that sentence-transformers itself tries, in its order
-DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
-QUERY_PROMPT_NAMES = ("query",)
-UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
 REACH_CHARACTERS = 40  # a token has four or so; white space, which some tokenizers drop, has any number
 SPARE_TOKENS = 64
 PACKED_AGREEMENT = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}
 _learning = threading.Lock()  # workers on the CPU share an encoder
-CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
 
 
 class Encoder(LoadedModel):
@@ -55,8 +59,8 @@ class Encoder(LoadedModel):
         self.document_prompt = document_prompt
         self.query_prompt = query_prompt
         self.max_tokens = max_tokens
-        self.dim = _native_dim(model)
-        self.unit_norm = _ends_normalized(model)
+        self.dim = loaded_dim(model)
+        self.unit_norm = ends_normalized(model)
         if hasattr(model.tokenizer, "model_max_length"):  # else the model knows no limit
             model.max_seq_length = max_tokens
         self._constants, self._input_names = self._learn_features()
@@ -286,9 +290,9 @@ def load_encoder(
     return Encoder(
         loaded,
         model.name,
-        document_prompt=_own_prompt(loaded, spec.document_prompt if spec else None, DOCUMENT_PROMPT_NAMES),
-        query_prompt=_own_prompt(loaded, spec.query_prompt if spec else None, QUERY_PROMPT_NAMES),
-        max_tokens=_token_limit(loaded, model.name, max_tokens, token_cap),
+        document_prompt=own_prompt(loaded, spec.document_prompt if spec else None, DOCUMENT_PROMPT_NAMES),
+        query_prompt=own_prompt(loaded, spec.query_prompt if spec else None, QUERY_PROMPT_NAMES),
+        max_tokens=token_limit(loaded, model.name, max_tokens, token_cap),
     )
 
 
@@ -296,79 +300,3 @@ def _without_state(tokenizer: Any) -> str:
     """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
     described = json.loads(tokenizer.to_str())
     return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)
-
-
-def native_dim(model: ResolvedModel) -> int | None:
-    """How long a model's vectors are, by the registry or its files, without loading it; None: they do not say."""
-    if model.spec is not None and model.spec.dim:
-        return model.spec.dim
-    for name in ("2_Dense/config.json", "1_Pooling/config.json"):
-        if (model.path / name).is_file():
-            described = json.loads((model.path / name).read_text("utf-8"))
-            found = described.get("out_features") or described.get("embedding_dimension")
-            return int(found or described.get("word_embedding_dimension") or 0) or None
-    return None
-
-
-def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
-    """Refuse a shorter vector from a model that was not trained to be cut, as far as the registry knows it."""
-    spec: ModelSpec | None = model.spec
-    native = loaded_dim or (spec.dim if spec else 0)
-    if dim is None or dim == native or not native:
-        return
-    if dim > native:
-        raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
-    if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
-        valid = ", ".join(map(str, spec.matryoshka_dims))
-        why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"
-        raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")
-
-
-def _own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
-    """The prompt in the model's files, by the registry's name first; else the registry's text; else none."""
-    prompts = model.prompts or {}
-    for name in ((wanted.name,) if wanted else ()) + names:
-        if prompts.get(name):
-            return str(prompts[name])
-    if wanted is not None:
-        return wanted.text
-    default = model.default_prompt_name
-    return str(prompts.get(default) or "") if default else ""
-
-
-def _token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: int | None) -> int:
-    own = model.max_seq_length or UNLIMITED_TOKENS
-    hard = _position_limit(model)
-    if wanted is None:
-        return int(min(own, hard, cap or own))
-    if wanted > hard:
-        raise UsageError(f"--max-tokens {wanted}: {name} has positions for {hard} tokens and no more.")
-    return wanted
-
-
-def _position_limit(model: SentenceTransformer) -> int:
-    for module in model.modules():
-        table: Any = getattr(module, "position_embeddings", None)
-        if hasattr(table, "num_embeddings"):
-            # RoBERTa counts positions from padding_idx + 1
-            padding = getattr(module, "padding_idx", None)
-            return int(table.num_embeddings) - (padding + 1 if isinstance(padding, int) else 0)
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
-    return int(getattr(config, "max_position_embeddings", None) or UNLIMITED_TOKENS)
-
-
-def row_cosines(ours: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """How well each row agrees with its counterpart."""
-    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(reference, axis=1)
-    return np.asarray((ours * reference).sum(axis=1) / lengths)
-
-
-def _native_dim(model: SentenceTransformer) -> int:
-    dim = model.get_embedding_dimension()
-    if dim is None:
-        raise ModelError("the model does not say how long its vectors are")
-    return int(dim)
-
-
-def _ends_normalized(model: SentenceTransformer) -> bool:
-    return type(list(model.children())[-1]).__name__ == "Normalize"

@@ -16,7 +16,8 @@ from ultimate_embedder.config import Backend, cache_folder
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.files import whole_file
 from ultimate_embedder.machine import usable_cores
-from ultimate_embedder.models.encoder import CANARY, Encoder, row_cosines
+from ultimate_embedder.models.canary import CANARY, row_cosines
+from ultimate_embedder.models.encoder import Encoder
 from ultimate_embedder.models.loaded import TokenBatch
 from ultimate_embedder.types import ResolvedModel
 

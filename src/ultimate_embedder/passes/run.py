@@ -29,13 +29,14 @@ from ultimate_embedder.events import (
 )
 from ultimate_embedder.models import Encoder, row_cosines
 from ultimate_embedder.passes.ahead import run_ahead
+from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.passes.encoders import EncoderPool
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.passes.placement import Placement, place
 from ultimate_embedder.passes.stores import require_room
 from ultimate_embedder.passes.together import run_all
 from ultimate_embedder.passes.windows import BatchFeed, Window, foreseen, tokenized_windows
-from ultimate_embedder.passes.worker import EncodedBatch, Learned, StartedBatch, Worker
+from ultimate_embedder.passes.worker import Learned, Worker
 from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint, shorten

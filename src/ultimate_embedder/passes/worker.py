@@ -6,87 +6,23 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, Layout, MemoryModel, after_failure, after_success, decide
-from ultimate_embedder.devices import CpuDevice, Device, Fetch, Mark
+from ultimate_embedder.devices import CpuDevice, Device, Fetch
 from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
+from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch, bad_rows
 from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
+from ultimate_embedder.passes.packing import Packing, layout_of
 from ultimate_embedder.passes.placement import move
 from ultimate_embedder.types import MemorySnapshot
 from ultimate_embedder.vectors import shorten
 
-UNIT_NORM_TOLERANCE = 0.01
-PACKING_TRIALS = 3  # batches each way, before one is chosen
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
 
 Report = Callable[[str, dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class StartedBatch:
-    """A batch that a device has been given and may not have done yet."""
-
-    texts: TokenizedTexts
-    rows: np.ndarray
-    packed: bool
-    whole: bool
-    fetch: Fetch
-    predicted_bytes: int
-    measured_bytes: int
-    before: MemorySnapshot
-    after: MemorySnapshot
-    idle_since: Mark
-    begun: Mark
-    ended: Mark
-
-
-@dataclass(frozen=True)
-class EncodedBatch:
-    """Vectors of a batch, which of them are unusable, and what it took."""
-
-    vectors: np.ndarray
-    bad: np.ndarray
-    packed: bool
-    exact_rows: int
-    predicted_bytes: int
-    measured_bytes: int
-    before: MemorySnapshot
-    after: MemorySnapshot
-    waited: float
-    """How long the device had nothing to do before it."""
-    seconds: float
-
-
-class Packing:
-    """Whether batches that would be padded are faster laid end to end: tried on the first ones, both ways in turn."""
-
-    def __init__(self) -> None:
-        self._seconds_per_token: dict[bool, list[float]] = {True: [], False: []}
-
-    def choose(self, encoder: LoadedModel, lengths: np.ndarray) -> bool:
-        """Whether to pack the next batch, of rows that have these lengths."""
-        if lengths.min() == lengths.max() or not encoder.can_pack():
-            return False
-        if self.settled is None:
-            return len(self._seconds_per_token[True]) <= len(self._seconds_per_token[False])
-        return self.settled
-
-    @property
-    def settled(self) -> bool | None:
-        """Whether packing has turned out to be faster; None while it is being tried."""
-        packed, padded = self._seconds_per_token[True], self._seconds_per_token[False]
-        if min(len(packed), len(padded)) < PACKING_TRIALS:
-            return None
-        return median(packed[:PACKING_TRIALS]) < median(padded[:PACKING_TRIALS])
-
-    def note(self, packed: bool, lengths: np.ndarray, seconds: float) -> None:
-        """Learn what a batch took."""
-        if lengths.min() != lengths.max():
-            self._seconds_per_token[packed].append(seconds / int(lengths.sum()))
 
 
 @dataclass(frozen=True)
@@ -331,7 +267,7 @@ class Worker:
     def _learn(
         self, texts: TokenizedTexts, batch: Batch, packed: bool, before: MemorySnapshot, after: MemorySnapshot
     ) -> None:
-        layout = _layout(texts.lengths[batch.rows], packed)
+        layout = layout_of(texts.lengths[batch.rows], packed)
         used = after.peak_bytes - before.allocated_bytes
         self._memory.observe(len(batch.rows), batch.longest, layout, used)
         if after.peak_reserved_bytes > before.reserved_bytes:
@@ -344,25 +280,9 @@ class Worker:
             return 0
         lengths = texts.lengths[rows]
         rows_each = -(-len(rows) // self.device.lanes)
-        return self._memory.allocated_bytes(rows_each, int(lengths.max()), _layout(lengths, packed))
+        return self._memory.allocated_bytes(rows_each, int(lengths.max()), layout_of(lengths, packed))
 
     def _predict(self, rows: int, length: int) -> int:
         if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:
             return rows * length * GUESSED_BYTES_PER_TOKEN
         return self._encoder.peak_bytes(rows, length)
-
-
-def _layout(lengths: np.ndarray, packed: bool) -> Layout:
-    if lengths.min() == lengths.max():
-        return "uniform"
-    return "packed" if packed else "padded"
-
-
-def bad_rows(vectors: np.ndarray, unit_norm: bool) -> np.ndarray:
-    """Mark vectors that cannot be right: not finite, of no length, or not of length one where they must be."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.linalg.norm(vectors, axis=1)
-    bad = ~np.isfinite(norms) | (norms == 0)
-    if unit_norm:
-        bad |= ~(np.abs(norms - 1) < UNIT_NORM_TOLERANCE)
-    return np.asarray(bad)

@@ -1,0 +1,90 @@
+"""What a model says of itself, in its files or once it is loaded: dimension, prompts, token limit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+# names that sentence-transformers itself tries, in its order
+DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
+QUERY_PROMPT_NAMES = ("query",)
+UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
+
+
+def native_dim(model: ResolvedModel) -> int | None:
+    """How long a model's vectors are, by the registry or its files, without loading it; None: they do not say."""
+    if model.spec is not None and model.spec.dim:
+        return model.spec.dim
+    for name in ("2_Dense/config.json", "1_Pooling/config.json"):
+        if (model.path / name).is_file():
+            described = json.loads((model.path / name).read_text("utf-8"))
+            found = described.get("out_features") or described.get("embedding_dimension")
+            return int(found or described.get("word_embedding_dimension") or 0) or None
+    return None
+
+
+def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
+    """Refuse a shorter vector from a model that was not trained to be cut, as far as the registry knows it."""
+    spec: ModelSpec | None = model.spec
+    native = loaded_dim or (spec.dim if spec else 0)
+    if dim is None or dim == native or not native:
+        return
+    if dim > native:
+        raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
+    if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
+        valid = ", ".join(map(str, spec.matryoshka_dims))
+        why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"
+        raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")
+
+
+def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
+    """The prompt in the model's files, by the registry's name first; else the registry's text; else none."""
+    prompts = model.prompts or {}
+    for name in ((wanted.name,) if wanted else ()) + names:
+        if prompts.get(name):
+            return str(prompts[name])
+    if wanted is not None:
+        return wanted.text
+    default = model.default_prompt_name
+    return str(prompts.get(default) or "") if default else ""
+
+
+def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: int | None) -> int:
+    """Where texts are cut: as wanted, if the model has positions for it, else by its own limit and the cap."""
+    own = model.max_seq_length or UNLIMITED_TOKENS
+    hard = _position_limit(model)
+    if wanted is None:
+        return int(min(own, hard, cap or own))
+    if wanted > hard:
+        raise UsageError(f"--max-tokens {wanted}: {name} has positions for {hard} tokens and no more.")
+    return wanted
+
+
+def _position_limit(model: SentenceTransformer) -> int:
+    for module in model.modules():
+        table: Any = getattr(module, "position_embeddings", None)
+        if hasattr(table, "num_embeddings"):
+            # RoBERTa counts positions from padding_idx + 1
+            padding = getattr(module, "padding_idx", None)
+            return int(table.num_embeddings) - (padding + 1 if isinstance(padding, int) else 0)
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return int(getattr(config, "max_position_embeddings", None) or UNLIMITED_TOKENS)
+
+
+def loaded_dim(model: SentenceTransformer) -> int:
+    """How long its vectors are."""
+    dim = model.get_embedding_dimension()
+    if dim is None:
+        raise ModelError("the model does not say how long its vectors are")
+    return int(dim)
+
+
+def ends_normalized(model: SentenceTransformer) -> bool:
+    """Whether its vectors have length one."""
+    return type(list(model.children())[-1]).__name__ == "Normalize"
