@@ -51,6 +51,13 @@ def test_batches_without_padding_are_learned_apart() -> None:
     assert model.allocated_bytes(10, 100, "padded") == pytest.approx(peak(10, 100), rel=0.01)
 
 
+def test_rows_that_may_all_be_of_one_length_are_not_more_than_such_a_batch_can_have() -> None:
+    model = MemoryModel(peak)
+    model.observe(10, 100, "packed", allocated_bytes=peak(10, 100) // 2)
+    model.observe(10, 100, "uniform", allocated_bytes=peak(10, 100))
+    assert model.most_rows(100, 50_000_000, "packed") == MemoryModel(peak).most_rows(100, 50_000_000)
+
+
 def test_reserved_is_learned_from_forwards_that_made_it_grow() -> None:
     model = MemoryModel(peak)
     model.observe_reserved(allocated_bytes=100, reserved_bytes=140)

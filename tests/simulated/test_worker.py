@@ -75,8 +75,8 @@ class Bench:
         return [kind for kind, _ in self.reports]
 
 
-def load() -> Encoder:
-    return load_encoder(resolve_model(str(tiny_model("bert", hidden=128, layers=6))), "float32", "cpu")
+def load(dtype: str = "float32") -> Encoder:
+    return load_encoder(resolve_model(str(tiny_model("bert", hidden=128, layers=6))), dtype, "cpu")
 
 
 def whole(texts: TokenizedTexts, count: int = 32) -> Batch:
@@ -199,6 +199,21 @@ def test_the_probe_tells_what_the_next_allocation_can_use() -> None:
     assert now.ceiling_bytes == 92 * MiB
     assert now.usable_bytes == (92 - 10 - 3) * MiB
     del held
+
+
+def test_a_batch_under_way_keeps_its_device_and_precision_when_its_worker_moves(make_bench: MakeBench) -> None:
+    bench = make_bench(64 * MiB)
+    encoder = load("float16")
+    for weight in encoder.model.parameters():
+        weight.data.fill_(float("nan"))
+    worker = bench.worker_of(encoder)
+    started = worker.start(bench.texts, whole(bench.texts))
+    assert worker.move_away()
+    encoded = worker.finish(started)
+    assert worker.device.name == "cpu"
+    assert (encoded.started.device, encoded.started.dtype) == ("simulated:0", "float16")
+    assert (encoded.exact_rows, int(encoded.bad.sum())) == (32, 0)
+    assert (encoded.vectors * bench.reference).sum(1).min() > 0.99999
 
 
 def test_a_batch_is_sent_and_fetched_beside_the_stream_that_computes(

@@ -44,11 +44,11 @@ class MemoryModel:
         """Reserved over allocated bytes, as far as is known."""
         return self._reserve_ratio
 
-    def allocated_bytes(self, rows: int, length: int, layout: Layout = "padded") -> int:
+    def allocated_bytes(self, rows: float, length: int, layout: Layout = "padded") -> int:
         """What a forward of `rows` x `length` tokens allocates at its peak, beyond the weights."""
         return int(self._raw_bytes(rows, length) * self._correction(length, layout))
 
-    def observe(self, rows: int, length: int, layout: Layout, allocated_bytes: int) -> None:
+    def observe(self, rows: float, length: int, layout: Layout, allocated_bytes: int) -> None:
         """Learn from a measured peak."""
         measured = allocated_bytes / self._raw_bytes(rows, length)
         key = (layout, _bucket(length))
@@ -64,13 +64,16 @@ class MemoryModel:
 
     def most_rows(self, length: int, allowed_bytes: float, layout: Layout = "padded") -> int:
         """The most rows of `length` tokens whose forward stays within `allowed_bytes`; at least 1."""
-        line, correction = self._line(length), self._correction(length, layout)
-        if (layout, _bucket(length)) not in self._corrections:
+        line, bucket = self._line(length), _bucket(length)
+        correction = self._correction(length, layout)
+        if (layout, bucket) not in self._corrections:
             correction = max(1.0, correction)  # what other lengths spare is not counted on
+        # the rows may turn out to be all of one length
+        correction = max(correction, self._corrections.get(("uniform", bucket), 0.0))
         rows = (allowed_bytes / correction - line.base) / max(line.per_row, 1.0)
         return max(1, int(rows))
 
-    def _raw_bytes(self, rows: int, length: int) -> float:
+    def _raw_bytes(self, rows: float, length: int) -> float:
         line = self._line(length)
         return max(1.0, line.base + line.per_row * rows)
 

@@ -37,7 +37,8 @@ class DeviceMark:
     event: Any
 
     def seconds_since(self, earlier: DeviceMark) -> float:
-        """Time between two events that have happened, by the device's clock."""
+        """Time between two events, by the device's clock."""
+        self.event.synchronize()
         return float(earlier.event.elapsed_time(self.event)) / 1000
 
 
@@ -45,6 +46,7 @@ class AcceleratorDevice:
     """One device of a kind that torch knows by name."""
 
     fixed_budget_tokens: int | None = None  # memory decides
+    runs_ahead = True
     lanes = 1
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
@@ -66,8 +68,9 @@ class AcceleratorDevice:
         return [self]
 
     def computing(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing to prepare."""
-        return contextlib.nullcontext()
+        """Make this the device of the thread: kernels that models bring along launch on that one."""
+        current: contextlib.AbstractContextManager[None] = self._module.device(self._index)
+        return current
 
     def send(self, features: Features) -> Features:
         """Start to copy a batch from pinned memory, beside what the device computes."""
@@ -78,7 +81,7 @@ class AcceleratorDevice:
         with self._module.stream(self._sending):
             for name, value in features.items():
                 if isinstance(value, torch.Tensor):
-                    sent[name] = value.pin_memory().to(self.torch_device, non_blocking=True)
+                    sent[name] = _pinned(value).to(self.torch_device, non_blocking=True)
                     sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
         computing.wait_stream(self._sending)
         return sent
@@ -89,10 +92,10 @@ class AcceleratorDevice:
 
         self._fetching.wait_stream(self._module.current_stream(self.torch_device))
         with self._module.stream(self._fetching):
-            host = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+            host = _pinned(torch.empty(vectors.shape, dtype=vectors.dtype))
             host.copy_(vectors, non_blocking=True)
             vectors.record_stream(self._fetching)
-            fetched = self._module.Event()
+            fetched = self._module.Event(blocking=True)  # who waits for it must not keep a core busy
             fetched.record(self._fetching)
 
         def wait() -> np.ndarray:
@@ -157,3 +160,11 @@ class AcceleratorDevice:
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
         self._module.empty_cache()
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same in memory that a device can copy from and to by itself; where there is none left, copies wait."""
+    try:
+        return tensor.pin_memory()
+    except RuntimeError:
+        return tensor

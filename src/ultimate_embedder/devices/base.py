@@ -33,6 +33,8 @@ class Device(Protocol):
     torch_device: torch.device
     fixed_budget_tokens: int | None
     """Padded tokens of a batch where speed decides; None where memory does."""
+    runs_ahead: bool
+    """Whether a forward returns before it is done, so that another can be prepared meanwhile."""
     lanes: int
     """How many devices a batch is split over: one, unless this is a group."""
     turn: threading.Lock

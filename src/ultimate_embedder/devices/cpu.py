@@ -27,7 +27,7 @@ MOST_WORKERS = 32
 
 # glibc's numbers for its settings, and how much it may hold back
 MMAP_THRESHOLD, TRIM_THRESHOLD, ARENA_MAX = -3, -1, -8
-KEPT_ALLOCATION_BYTES, KEPT_BYTES = 64 << 20, 256 << 20
+KEPT_ALLOCATION_BYTES, KEPT_BYTES = 32 << 20, 256 << 20  # older versions refuse more than the first
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class CpuDevice:
 
     name = "cpu"
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
+    runs_ahead = False
     lanes = 1
 
     def __init__(self, workers: int | None = None) -> None:
@@ -58,10 +59,10 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self.turn = threading.Lock()
         self.workers = workers or min(usable_cores(), MOST_WORKERS)
-        _keep_freed_memory()
 
     def parts(self) -> list[CpuDevice]:
         """One for each worker."""
+        _keep_freed_memory()
         return [CpuDevice(workers=1) for _ in range(self.workers)]
 
     @contextlib.contextmanager
@@ -132,10 +133,9 @@ def _keep_freed_memory() -> None:
     it is empty, so all threads share the main one; what they allocate often is small and cached by thread anyway.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is not None:
-        set_option(ARENA_MAX, 1)
-        set_option(MMAP_THRESHOLD, KEPT_ALLOCATION_BYTES)
+    if set_option is not None and set_option(MMAP_THRESHOLD, KEPT_ALLOCATION_BYTES):
         set_option(TRIM_THRESHOLD, KEPT_BYTES)
+        set_option(ARENA_MAX, 1)
 
 
 def _peak_resident_bytes() -> int:

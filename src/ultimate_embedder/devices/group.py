@@ -22,6 +22,7 @@ class DeviceGroup:
     """
 
     fixed_budget_tokens: int | None = None
+    runs_ahead = True
 
     def __init__(self, members: Sequence[Device], weight_bytes: int) -> None:
         self.members = tuple(members)
@@ -36,8 +37,8 @@ class DeviceGroup:
         return [self]
 
     def computing(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing to prepare."""
-        return contextlib.nullcontext()
+        """As the first member, where results are gathered."""
+        return self.members[0].computing()
 
     def send(self, features: Features) -> Features:
         """Nothing yet: each member is sent its rows when the batch is split."""

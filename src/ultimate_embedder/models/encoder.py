@@ -24,7 +24,7 @@ from ultimate_embedder.models.described import (
     own_prompt,
     token_limit,
 )
-from ultimate_embedder.models.imports import quick_imports
+from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.packed import lay_end_to_end, packed, unpack, use_packed_attention, use_plain_attention
 from ultimate_embedder.models.peak import PeakPredictor
@@ -269,10 +269,10 @@ def load_encoder(
     token_cap: int | None = None,
 ) -> Encoder:
     """Load a model from its resolved path; no network, and its own code only where it is trusted."""
-    with quick_imports():
-        import torch
-        from safetensors import SafetensorError
-        from sentence_transformers import SentenceTransformer
+    import_quickly("sentence_transformers")
+    import torch
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
 
     try:
         with quiet_loading():

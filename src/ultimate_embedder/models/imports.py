@@ -22,11 +22,20 @@ DEFERRED: dict[str, tuple[str, ...]] = {
 }
 
 
+def import_quickly(name: str) -> None:
+    """Import a module with stand-ins for those above; without them where it wants more of them than names."""
+    if name in sys.modules:
+        return
+    with _no_collecting():
+        with contextlib.suppress(ImportError), _standing_in():
+            importlib.import_module(name)
+            return
+        importlib.import_module(name)
+
+
 @contextlib.contextmanager
-def quick_imports() -> Iterator[None]:
-    """For the duration, let those modules be imported as stand-ins, and collect no garbage: imports make none."""
-    stand_ins = _stand_ins()
-    sys.modules.update(stand_ins)
+def _no_collecting() -> Iterator[None]:
+    """Look for no garbage: imports make none."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -34,6 +43,15 @@ def quick_imports() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _standing_in() -> Iterator[None]:
+    stand_ins = _stand_ins()
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
         for name, module in stand_ins.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]

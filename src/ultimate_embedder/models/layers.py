@@ -142,7 +142,8 @@ class _Streamer:
         torch.get_device_module(device.type).empty_cache()
         shells = min(SHELLS, len(layers))
         self._shells = [[torch.empty_like(t, device=device) for t in self._host[0]] for _ in range(shells)]
-        self._stream = torch.Stream(device=device)
+        self._module = torch.get_device_module(device.type)
+        self._stream = self._module.Stream(device=device)
         self._arrived = [torch.Event(device=device) for _ in range(shells)]
         self._computed = [torch.Event(device=device) for _ in range(shells)]
         self._fetched: set[int] = set()
@@ -158,6 +159,8 @@ class _Streamer:
         """Leave the layers with their weights on the host and nothing on the device."""
         for hook in self._hooks:
             hook.remove()
+        # a forward that failed may have left a copy under way: the memory must not be anybody's before it has ended
+        self._module.current_stream(self._device).wait_stream(self._stream)
         for number, tensors in enumerate(self._host):
             self._fill(number, tensors)
         self._shells.clear()
@@ -182,7 +185,7 @@ class _Streamer:
     def _fetch(self, number: int) -> None:
         shell = self._shell(number)
         self._stream.wait_event(self._computed[shell])  # the layer that was in this shell has been computed
-        with self._stream:
+        with self._module.stream(self._stream):
             for there, host in zip(self._shells[shell], self._host[number], strict=True):
                 there.copy_(host, non_blocking=True)
         self._arrived[shell].record(self._stream)

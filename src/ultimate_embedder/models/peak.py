@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ROUNDING_BYTES = 512  # how device allocators round
 
+_predicting = threading.Lock()  # of any model: torch has one flag for all threads that pretend
 PretendFeatures = Callable[[int, int], dict[str, Any]]
 
 
@@ -26,11 +27,10 @@ class PeakPredictor:
         self._pretend_features = pretend_features
         self._skeleton: torch.nn.Module | None = None
         self._known: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
 
     def peak_bytes(self, rows: int, length: int) -> int:
         """Most bytes that a forward of `rows` x `length` tokens has allocated at once, weights not counted."""
-        with self._lock:
+        with _predicting:
             if self._skeleton is None:
                 self._skeleton = _skeleton(self._model)
             if (rows, length) not in self._known:

@@ -11,7 +11,7 @@ import numpy as np
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Emit
-from ultimate_embedder.models.imports import quick_imports
+from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.resolve import resolve_model
@@ -81,9 +81,9 @@ def resolve_reranker(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
 
 def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ()) -> Reranker:
     """Load a reranker onto the host, from its resolved path: no network, and its own code only where it is trusted."""
-    with quick_imports():
-        import torch
-        from sentence_transformers import CrossEncoder
+    import_quickly("sentence_transformers")
+    import torch
+    from sentence_transformers import CrossEncoder
 
     _require_scores(model)
     own_code = model.spec is not None and model.spec.remote_code and model.spec.key in trusted

@@ -15,12 +15,15 @@ UNIT_NORM_TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class StartedBatch:
-    """A batch that a device has been given and may not have done yet."""
+    """A batch that a device has been given and may not have done yet; what ran it may have moved since."""
 
     texts: TokenizedTexts
     rows: np.ndarray
+    device: str
+    dtype: str
     packed: bool
     whole: bool
+    """Whether it ran as it was, without the ladder."""
     fetch: Fetch
     predicted_bytes: int
     measured_bytes: int
@@ -30,19 +33,20 @@ class StartedBatch:
     begun: Mark
     ended: Mark
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row."""
+        return np.asarray(self.texts.lengths[self.rows])
+
 
 @dataclass(frozen=True)
 class EncodedBatch:
     """Vectors of a batch, which of them are unusable, and what it took."""
 
+    started: StartedBatch
     vectors: np.ndarray
     bad: np.ndarray
-    packed: bool
     exact_rows: int
-    predicted_bytes: int
-    measured_bytes: int
-    before: MemorySnapshot
-    after: MemorySnapshot
     waited: float
     """How long the device had nothing to do before it."""
     seconds: float

@@ -219,22 +219,28 @@ class PassRun:
     def _work_off(self, worker: Worker, feed: BatchFeed, writer: StoreWriter) -> None:
         """Two batches at a time: while a card computes one, the one before is stored and the next is prepared."""
         worker.wait_from_here()
-        computing: tuple[Window, StartedBatch] | None = None
+        computing: list[tuple[Window, StartedBatch]] = []
+        store = partial(self._store_first, computing, worker, writer)
         try:
             while taken := feed.take(worker.most_rows):
                 window, batch = taken
-                before, computing = computing, (window, worker.start(window.texts, batch))
-                if before is not None:
-                    self._store_batch(worker, writer, *before)
-        finally:
-            if computing is not None:
-                self._store_batch(worker, writer, *computing)
+                computing.append((window, worker.start(window.texts, batch)))
+                if len(computing) > 1 or not worker.device.runs_ahead:
+                    store()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                store()
+            raise
+        store()
 
-    def _store_batch(self, worker: Worker, writer: StoreWriter, window: Window, started: StartedBatch) -> None:
+    def _store_first(self, computing: list[tuple[Window, StartedBatch]], worker: Worker, writer: StoreWriter) -> None:
+        if not computing:
+            return
+        window, started = computing.pop(0)
         encoded = worker.finish(started)
         good = started.rows[~encoded.bad]
         writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
-        self._batch_done(worker, window, started.rows, encoded)
+        self._batch_done(encoded)
 
     def _reporter(self, device: str) -> Callable[[str, dict[str, Any]], None]:
         return lambda kind, details: self._report(kind, {"device": device, **details})
@@ -256,32 +262,32 @@ class PassRun:
             )
         )
 
-    def _batch_done(self, worker: Worker, window: Window, rows: np.ndarray, encoded: EncodedBatch) -> None:
-        lengths = window.texts.lengths[rows]
-        device = worker.device.name
+    def _batch_done(self, encoded: EncodedBatch) -> None:
+        started = encoded.started
+        rows, lengths = len(started.rows), started.lengths
         with self._counting:
-            self._rows += len(rows)
-            self._largest_batch[device] = max(len(rows), self._largest_batch.get(device, 0))
+            self._rows += rows
+            self._largest_batch[started.device] = max(rows, self._largest_batch.get(started.device, 0))
         self._emit(
             BatchEncoded(
                 collection=self.collection,
                 model=self.plan.name,
                 model_pass=self.plan.number,
                 batch_index=next(self._batch_numbers),
-                device=device,
-                rows=len(rows),
+                device=started.device,
+                rows=rows,
                 tokens=int(lengths.sum()),
-                padded_tokens=int(lengths.sum()) if encoded.packed else int(lengths.max()) * len(rows),
+                padded_tokens=int(lengths.sum()) if started.packed else int(lengths.max()) * rows,
                 longest=int(lengths.max()),
                 bad_rows=int(encoded.bad.sum()),
-                packed=encoded.packed,
+                packed=started.packed,
                 exact_rows=encoded.exact_rows,
-                predicted_bytes=encoded.predicted_bytes,
-                measured_bytes=encoded.measured_bytes,
+                predicted_bytes=started.predicted_bytes,
+                measured_bytes=started.measured_bytes,
                 wait_seconds=encoded.waited,
                 forward_seconds=encoded.seconds,
-                memory_before=encoded.before,
-                memory=encoded.after,
+                memory_before=started.before,
+                memory=started.after,
             )
         )
 

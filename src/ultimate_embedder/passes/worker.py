@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -108,7 +109,8 @@ class Worker:
 
     def wait_from_here(self) -> None:
         """Count time without work from now on."""
-        self._idle_since = self.device.mark()
+        with self._busy:
+            self._idle_since = self.device.mark()
 
     def start(self, texts: TokenizedTexts, batch: Batch) -> StartedBatch:
         """Give a batch to the device, whatever it takes to make it fit. A card computes it while we do other things."""
@@ -123,23 +125,14 @@ class Worker:
         """Wait for a batch and check its vectors; what is unusable is computed again."""
         vectors = started.fetch()
         seconds = started.ended.seconds_since(started.begun)
-        self._packing.note(started.packed, started.texts.lengths[started.rows], seconds)
+        if started.whole:
+            self._packing.note(started.packed, started.lengths, seconds)
         if self._dim is not None:
             vectors = shorten(vectors, self._dim)
         bad = self._is_bad(vectors)
-        exact_rows = self._rerun_exactly(started.texts, started.rows, vectors, bad)
-        return EncodedBatch(
-            vectors=vectors,
-            bad=bad,
-            packed=started.packed and started.whole,
-            exact_rows=exact_rows,
-            predicted_bytes=started.predicted_bytes,
-            measured_bytes=started.measured_bytes,
-            before=started.before,
-            after=started.after,
-            waited=started.begun.seconds_since(started.idle_since),
-            seconds=seconds,
-        )
+        exact_rows = self._rerun_exactly(started, vectors, bad)
+        waited = started.begun.seconds_since(started.idle_since)
+        return EncodedBatch(started, vectors, bad, exact_rows, waited, seconds)
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -162,7 +155,7 @@ class Worker:
             if refuge is None:
                 self._encoder = self._exact_encoder()
             self.device = refuge or CpuDevice()
-            self.wait_from_here()
+            self._idle_since = self.device.mark()
             self._memory, self._allowance = MemoryModel(self._predict), None
         kind = "companion_gpu_routed" if refuge else "companion_cpu_fallback"
         self._report(kind, {"before": before.name, "after": self.device.name})
@@ -184,7 +177,9 @@ class Worker:
         return StartedBatch(
             texts=texts,
             rows=batch.rows,
-            packed=packed,
+            device=device.name,
+            dtype=self._encoder.dtype,
+            packed=packed and whole,
             whole=whole,
             fetch=fetch,
             predicted_bytes=predicted,
@@ -252,13 +247,13 @@ class Worker:
             },
         )
 
-    def _rerun_exactly(self, texts: TokenizedTexts, rows: np.ndarray, vectors: np.ndarray, bad: np.ndarray) -> int:
+    def _rerun_exactly(self, started: StartedBatch, vectors: np.ndarray, bad: np.ndarray) -> int:
         """Compute unusable vectors again in fp32; `vectors` and `bad` are corrected in place."""
         count = int(bad.sum())
-        if not count or self._encoder.dtype == "float32":
+        if not count or started.dtype == "float32":
             return 0
         exact = self._exact_encoder()
-        again = exact.forward(exact.batch(texts, rows[bad])).cpu().numpy()
+        again = exact.forward(exact.batch(started.texts, started.rows[bad])).cpu().numpy()
         vectors[bad] = shorten(again, self._dim) if self._dim is not None else again
         bad[:] = self._is_bad(vectors)
         self._report("fp32_rerun", {"rows": count, "still_unusable": int(bad.sum())})
@@ -267,9 +262,9 @@ class Worker:
     def _learn(
         self, texts: TokenizedTexts, batch: Batch, packed: bool, before: MemorySnapshot, after: MemorySnapshot
     ) -> None:
-        layout = layout_of(texts.lengths[batch.rows], packed)
+        lengths = texts.lengths[batch.rows]
         used = after.peak_bytes - before.allocated_bytes
-        self._memory.observe(len(batch.rows), batch.longest, layout, used)
+        self._memory.observe(_full_rows(lengths, packed), batch.longest, layout_of(lengths, packed), used)
         if after.peak_reserved_bytes > before.reserved_bytes:
             self._memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
         if self._allowance is not None:
@@ -279,10 +274,16 @@ class Worker:
         if self.device.fixed_budget_tokens is not None:
             return 0
         lengths = texts.lengths[rows]
-        rows_each = -(-len(rows) // self.device.lanes)
+        whole = _full_rows(lengths, packed)
+        rows_each = whole if self.device.lanes == 1 else math.ceil(whole / self.device.lanes)
         return self._memory.allocated_bytes(rows_each, int(lengths.max()), layout_of(lengths, packed))
 
     def _predict(self, rows: int, length: int) -> int:
         if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:
             return rows * length * GUESSED_BYTES_PER_TOKEN
         return self._encoder.peak_bytes(rows, length)
+
+
+def _full_rows(lengths: np.ndarray, packed: bool) -> float:
+    """The size of a batch in rows of its longest: as many as it has, less the padding that it does without."""
+    return float(lengths.sum() / lengths.max()) if packed else float(len(lengths))

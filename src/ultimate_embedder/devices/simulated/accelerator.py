@@ -108,7 +108,9 @@ def _device_module(extension: Any) -> types.ModuleType:
         "current_stream": accelerator.current_stream,
         "Stream": lambda device=None: torch.Stream(device=torch.device(SIMULATED, index(device))),
         "stream": lambda stream: stream,  # is itself what it can be used in
-        "Event": lambda enable_timing=False: torch.Event(device=SIMULATED, enable_timing=enable_timing),
+        "Event": lambda enable_timing=False, blocking=False: torch.Event(
+            device=SIMULATED, enable_timing=enable_timing, blocking=blocking
+        ),
         "get_device_properties": properties,
         "get_device_name": lambda device=None: properties(device).name,
         "get_device_capability": lambda device=None: T4_CAPABILITY,
