@@ -285,6 +285,42 @@ def test_a_reader_that_goes_away_is_no_crash() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes")
+@pytest.mark.parametrize("lost", ["stdout", "stderr", "closed"])
+def test_a_reader_that_goes_away_does_not_stop_the_work(chunks: Path, tmp_path: Path, lost: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["embed", str(chunks), "--output", str(tmp_path / "out"), "--devices", "cpu", "--export", "npy"]
+    command = [sys.executable, "-m", "ultimate_embedder", *words]
+    if lost == "closed":
+        command = ["sh", "-c", '"$@" 2>&-', "sh", *command]
+    with os.fdopen(writing, "w") as closed:
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, lost: closed}
+        streams.pop("closed", None)
+        done = subprocess.run(command, check=False, **streams)  # type: ignore[call-overload]
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["collections"][0]["status"] == "completed"
+
+
+def test_half_precision_on_a_cpu_is_said_to_be_fp32(run: Run, chunks: Path, tmp_path: Path) -> None:
+    words = (
+        "embed",
+        chunks,
+        "--output",
+        tmp_path / "out",
+        "--devices",
+        "cpu",
+        "--export",
+        "npy",
+        "--precision",
+        "fp16",
+    )
+    code, _, err = run(*words)
+    assert (code, "warning: --precision fp16: a CPU computes in fp32" in err) == (0, True)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["collections"][0]["passes"][0]["dtype"] == "float32"
+
+
 @pytest.mark.parametrize("heavy", ["torch", "transformers", "numpy", "pydantic", "pyarrow"])
 def test_importing_the_package_loads_nothing_heavy(heavy: str) -> None:
     assert heavy not in loaded_modules("import ultimate_embedder")

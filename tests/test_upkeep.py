@@ -28,6 +28,24 @@ def test_status_tells_what_is_there_and_what_is_next(output: Path, capsys: pytes
     assert line.endswith("nothing")
 
 
+def test_status_knows_the_models_that_have_nothing_yet(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = output / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["collections"][0]["status"] = "partial"
+    summary["options"]["models"].append({"name": "bge-m3", "weight": 1.0})
+    path.write_text(json.dumps(summary))
+    assert main(["status", str(output)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.split() == ["c", "bge-m3", "-", "0", "30", "0", "0.0", "encode", "30", "texts"]
+
+
+def test_status_does_not_guess_what_a_killed_run_left(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (output / "summary.json").unlink()
+    assert main(["status", str(output)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.split()[4] == "?"
+
+
 def test_a_good_output_verifies(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(output)]) == 0
     looked_at = "looked at 1 shards, 3 exports and 20 vectors, computed again"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.config import RunConfig, make_config
-from ultimate_embedder.errors import UltimateEmbedderError
-from ultimate_embedder.events import Emit, RunFinished, fan_out
+from ultimate_embedder.config import RunConfig, make_config, suggest
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
@@ -24,6 +25,10 @@ def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **opti
     `exports=["npy"]`. A collection that fails is in the summary (`summary.ok` is False then); what keeps
     the whole run from starting (a missing model, a wrong option) is raised.
     """
+    known = [name for name in inspect.signature(make_config).parameters if name not in ("chunks", "output")]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"embed() has no option {name!r}.{suggest(name, known)}")
     return run_and_report(make_config(chunks, output, **options), quiet=quiet)
 
 
@@ -43,7 +48,8 @@ def run_and_report(
         if not config.dry_run:
             log = EventLog(config.output / "events.jsonl")
             stack.callback(log.close)
-            sinks.insert(0, log)
+            # the summary of an earlier run must not stand for this one
+            sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
         try:
             run(config, emit, stop, encoders)
@@ -52,8 +58,15 @@ def run_and_report(
             raise
         finally:
             if builder.began and not config.dry_run:
+                if log.problem:
+                    emit(Warned(message=log.problem))
                 builder.write(config.summary_path)
     return builder.summary
+
+
+def _forget(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
+        path.unlink()
 
 
 def _in_words(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
@@ -38,8 +39,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _throw_output_away()
         return EXIT_FAILED
+    except OSError as error:
+        if sys.stdout is None or not _is_full(error):
+            raise
+        _throw_output_away()
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno == errno.ENOSPC
+
+
+def _throw_output_away() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _embed(options: argparse.Namespace) -> int:
@@ -82,10 +97,14 @@ def _embed(options: argparse.Namespace) -> int:
     from ultimate_embedder.report import print_summary
 
     summary = run_and_report(config, quiet=options.quiet)
-    if options.json:
-        print(summary.model_dump_json(indent=2))
-    else:
-        print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+    try:
+        if options.json:
+            print(summary.model_dump_json(indent=2), flush=True)
+        else:
+            print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+            sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it; it is in the summary, and the work is done or not all the same
+        _throw_output_away()
     if any(collection.status == "partial" for collection in summary.collections):
         return EXIT_PARTIAL
     return EXIT_OK if summary.ok else EXIT_FAILED
@@ -114,9 +133,11 @@ def _upload(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from ultimate_embedder.upkeep import output_status
 
+    passes = output_status(options.folder)
     print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
-    for each in output_status(options.folder):
-        counts = f"{each.rows:>9}{each.missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
+    for each in passes:
+        missing = "?" if each.missing is None else each.missing
+        counts = f"{each.rows:>9}{missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
         print(f"{each.collection:24}{each.model:34}{each.dtype:10}{counts}  {each.next}")
     return EXIT_OK
 

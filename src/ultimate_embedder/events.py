@@ -250,6 +250,8 @@ class PrecisionChecked(Event):
     texts: int
     mean_cosine: float
     worst_cosine: float
+    seconds: float
+    """0 where an earlier run had compared them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,13 @@ def hold_output(output: Path) -> Iterator[None]:
     with file:
         if not _try_lock(file):
             raise OutputError(f"{output} is in use by {_holder(file)}. Wait for it, or choose another --output.")
-        file.seek(0)
-        file.truncate()
-        json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
-        file.flush()
+        try:
+            file.seek(0)
+            file.truncate()
+            json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
+            file.flush()
+        except OSError as error:
+            raise OutputError(f"cannot write to {output}: {error.strerror}. Make room, or choose another.") from error
         yield
 
 

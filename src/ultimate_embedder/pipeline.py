@@ -92,6 +92,8 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders:
         leases = Leases(emit)
         stack.callback(leases.close)
         plan_passes(config, models, devices[0])  # what cannot be fused is refused now
+        if config.precision == "fp16" and devices[0].dtype("fp16") == "float32":
+            emit(Warned(message="--precision fp16: a CPU computes in fp32, which is no slower there"))
         pool = encoders or EncoderPool(config, emit)
         this = _Run(config, models, devices, pool, leases, stop or StopSwitch(config.deadline_s), emit)
         for collection in found.collections:
@@ -123,7 +125,8 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
         status, error = "failed", str(failure)
     except Exception as failure:  # noqa: BLE001 - whatever it is, the other collections go on
         status, error = "failed", _in_words(failure, this.config.output)
-        this.emit(Warned(collection=collection.name, message=traceback_of(failure)))
+        if not _is_disk_error(failure):
+            this.emit(Warned(collection=collection.name, message=traceback_of(failure)))
     this.emit(
         CollectionFinished(
             collection=collection.name,
@@ -186,8 +189,12 @@ def _fuse(
     return points
 
 
+def _is_disk_error(failure: Exception) -> bool:
+    return isinstance(failure, OSError) and failure.errno in DISK_ERRORS
+
+
 def _in_words(failure: Exception, output: Path) -> str:
-    if isinstance(failure, OSError) and failure.errno in DISK_ERRORS:
-        what = failure.strerror or failure
+    if _is_disk_error(failure):
+        what = getattr(failure, "strerror", None) or failure
         return f"cannot write to {output}: {what}. What was written is kept: make room and run the command again."
     return "".join(traceback.format_exception_only(failure)).strip()

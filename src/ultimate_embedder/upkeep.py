@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from ultimate_embedder.ensemble import open_ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.export import PointsFile, export_problem, read_export_journal
 from ultimate_embedder.files import size_bytes
+from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.models import find_spec
 from ultimate_embedder.vectors import read_ledger, shard_problem
 
 AGREEMENT = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.9}
@@ -29,7 +32,8 @@ class PassStatus:
     model: str
     dtype: str
     rows: int
-    missing: int
+    missing: int | None
+    """None where that is not known."""
     shards: int
     size_bytes: int
     next: str
@@ -45,7 +49,7 @@ def output_status(output: Path) -> list[PassStatus]:
         lines = read_ledger(described.parent)
         rows = sum(line["rows"] for line in lines)
         wanted = _wanted_texts(summary, collection, described.parent.name)
-        missing = max(0, wanted - rows) if wanted is not None else 0
+        missing = max(0, wanted - rows) if wanted is not None else None
         found.append(
             PassStatus(
                 collection=collection,
@@ -58,7 +62,19 @@ def output_status(output: Path) -> list[PassStatus]:
                 next=_next(wanted, missing),
             )
         )
-    return found
+    begun = {(each.collection, each.model) for each in found}
+    return found + [each for each in _not_begun(summary) if (each.collection, each.model) not in begun]
+
+
+def _not_begun(summary: dict[str, Any]) -> Iterator[PassStatus]:
+    """Passes that the last run was to make and that have nothing on disk yet."""
+    for collection in summary.get("collections", []):
+        if collection["status"] in ("partial", "failed"):
+            texts = collection["chunks"]["distinct_texts"]
+            for choice in summary["options"]["models"]:
+                spec = find_spec(choice["name"])
+                name = spec.key if spec else Path(choice["name"]).name  # as passes are called
+                yield PassStatus(collection["collection"], name, "-", 0, texts, 0, 0, _next(texts, texts))
 
 
 @dataclass
@@ -148,7 +164,7 @@ def _summary(output: Path) -> dict[str, Any]:
     try:
         summary: dict[str, Any] = json.loads((output / "summary.json").read_text("utf-8"))
     except FileNotFoundError:
-        if not any(output.glob("*/store/*/pass.json")):
+        if not any(output.glob("*/store/*/pass.json")) and not (output / LOCK_NAME).exists():
             raise UsageError(f"{output} is not an output of ultimate-embedder: it has no summary.json.") from None
         return {}  # the run was killed before it could write one
     except ValueError as error:
@@ -164,7 +180,7 @@ def _wanted_texts(summary: dict[str, Any], collection: str, fingerprint: str) ->
     return None
 
 
-def _next(wanted: int | None, missing: int) -> str:
+def _next(wanted: int | None, missing: int | None) -> str:
     if wanted is None:
         return "not known: the last run left no summary of it"
     return f"encode {missing} texts" if missing else "nothing"

@@ -220,7 +220,7 @@ def test_a_bad_line_does_not_spoil_the_others(read: Read) -> None:
 def test_json_lines_cut_in_the_last_line_lose_only_that_line(read: Read, name: str) -> None:
     *kept, rejected = read(as_lines([*TWO, "three"])[:-4], name)
     assert kept == READ_TWO
-    assert rejected == Rejected(name, 2, "line 3 is not valid JSON (Unterminated string starting at at column 1)")
+    assert rejected == Rejected(name, 2, "line 3 is not valid JSON (Unterminated string starting at column 1)")
 
 
 @pytest.mark.parametrize(("content", "keys"), [(b"{}", "none"), (b'{"pages": [], "chunks": {}}', "pages, chunks")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +74,19 @@ def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, t
     assert single.agreement is not None
     assert single.agreement.texts == len(TEXTS)
     assert 0.9 < single.agreement.worst_cosine <= single.agreement.mean_cosine < 1
+    again = embed(chunks, tmp_path / "out", precision="int8", **options)
+    assert again.collections[0].passes[0].encoded_texts == 0
+    assert again.collections[0].passes[0].agreement == single.agreement
     exact = embed(chunks, tmp_path / "out", **options)  # vectors of another precision are other vectors
     assert exact.collections[0].passes[0].encoded_texts == len(TEXTS)
     assert exact.collections[0].passes[0].agreement is None
+
+
+def test_openvino_is_imported_without_the_package_that_calls_home() -> None:
+    program = "import sys; from ultimate_embedder.models.exported import _import_openvino as run; run()"
+    program += "; print('openvino_telemetry' in sys.modules, hasattr(sys.modules['openvino'], 'Core'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_backends_share_the_vectors_of_fp32(write_chunks: WriteChunks, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _line_record(line: str, position: int, name: str) -> Iterator[Record | Rejec
     try:
         yield position, DECODER.decode(line)
     except json.JSONDecodeError as error:
-        reason = f"line {position + 1} is not valid JSON ({error.msg} at column {error.colno})"
+        reason = f"line {position + 1} is not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})"
         yield Rejected(name, position, reason)
     except RecursionError:
         yield Rejected(name, position, f"line {position + 1} is nested too deeply to be read")

@@ -16,7 +16,7 @@ from ultimate_embedder.compat.configs import EnsembleConfig
 from ultimate_embedder.compat.options import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, make_config, old_environment, one_of, split_words
-from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.errors import OutputError, UltimateEmbedderError, UsageError
 from ultimate_embedder.files import write_json
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
 
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
     try:
         builder.write(summary_path)
-    except OSError as error:
-        print(f"error: the summary cannot be written to {summary_path}: {error.strerror}.", file=sys.stderr)
+    except OutputError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     _write_stats(summary, Path(given.output_root), telemetry)
     print_summary(summary, summary_path, sys.stdout)

@@ -5,6 +5,9 @@ Tokenising, pooling and normalising stay as they are; only the transformer's lay
 
 from __future__ import annotations
 
+import importlib
+import logging
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -57,8 +60,7 @@ class OpenVino(Runtime):
     """OpenVINO, one stream a worker."""
 
     def __init__(self, path: Path) -> None:
-        import openvino
-
+        openvino = _import_openvino()
         cores = usable_cores()
         settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores}
         self._compiled = openvino.Core().compile_model(str(path), "CPU", settings)
@@ -97,6 +99,17 @@ class ExportedEncoder(Encoder):
                 features = module(features)
             vectors: torch.Tensor = features[self.output]
             return vectors.float()
+
+
+def _import_openvino() -> Any:
+    """Import it without the package by which it reports its use: that one looks up an address at every start."""
+    if "openvino" not in sys.modules and "openvino_telemetry" not in sys.modules:
+        sys.modules["openvino_telemetry"] = None  # type: ignore[assignment] # as if it were not installed
+        try:
+            return importlib.import_module("openvino")
+        finally:
+            del sys.modules["openvino_telemetry"]
+    return importlib.import_module("openvino")
 
 
 def use_backend(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: bool) -> Encoder:
@@ -171,9 +184,17 @@ def _quantized(path: Path, target: Path) -> Path:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         part = target.with_suffix(".partial")
-        quantize_dynamic(path, part, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"])
+        logging.getLogger().addFilter(_is_not_advice)
+        try:
+            quantize_dynamic(path, part, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"])
+        finally:
+            logging.getLogger().removeFilter(_is_not_advice)
         part.replace(target)
     return target
+
+
+def _is_not_advice(record: logging.LogRecord) -> bool:
+    return "pre-processing before quantization" not in record.getMessage()
 
 
 def _check(exported: ExportedEncoder, encoder: Encoder, backend: Backend) -> None:

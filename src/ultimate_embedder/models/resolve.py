@@ -33,7 +33,7 @@ def resolve_model(
     """Find the files of a model by registry key, hub id or path. A model that is here causes no request."""
     access = access or HubAccess(offline=True)
     spec = find_spec(name)
-    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists():
+    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists() and not name.startswith(("./", "../", "~")):
         spec = _unregistered(name)
     if spec is None:
         return _from_folder(name)

@@ -67,7 +67,8 @@ def plan_passes(
     for _, model in models:
         check_dim(model, config.dim)
     if config.backend != "torch" and not isinstance(device, CpuDevice):
-        raise UsageError(f"--backend {config.backend} runs on the CPU. Add --devices cpu.")
+        asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
+        raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
     _check_fusion(config, models)
     total = sum(choice.weight for choice, _ in models)
     return [

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import Parallelism
 from ultimate_embedder.devices import CpuDevice, Device, Lease
@@ -25,9 +24,11 @@ from ultimate_embedder.events import (
     PassFinished,
     PassStarted,
     PrecisionChecked,
+    Warned,
     WindowTokenized,
 )
-from ultimate_embedder.models import Encoder, row_cosines
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.passes.agreement import agreement_of
 from ultimate_embedder.passes.ahead import run_ahead
 from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.passes.encoders import EncoderPool
@@ -39,9 +40,8 @@ from ultimate_embedder.passes.windows import BatchFeed, Window, foreseen, tokeni
 from ultimate_embedder.passes.worker import Learned, Worker
 from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint, shorten
+from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint
 
-AGREEMENT_TEXTS = 64  # encoded in fp32 too, to say what a lower precision costs
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
 
@@ -115,7 +115,7 @@ class PassRun:
     def finish(self) -> None:
         """Say what has happened."""
         keys = self._table.keys
-        if self._rows and self.plan.identity.dtype == "int8":
+        if self.plan.identity.dtype == "int8" and self._stop.reason is None:
             self._tell_agreement()
         self._emit(
             PassFinished(
@@ -134,32 +134,27 @@ class PassRun:
         )
 
     def _tell_agreement(self) -> None:
-        """What the precision cost on this very collection: some of its vectors against those in fp32."""
-        rows = np.unique(np.linspace(0, self.rows - 1, AGREEMENT_TEXTS).astype(int))
-        rows = rows[self._store.holds(self._table.keys[rows])]
-        if not len(rows):
+        started = time.perf_counter()
+        dtype, dim = self.plan.identity.dtype, self.plan.identity.dim
+        found = agreement_of(self._store, self._table, lambda: self._encoders.exact(self.plan), dim, self._rows)
+        if found is None:
             return
-        mask = np.zeros(self.rows, bool)
-        mask[rows] = True
-        exact = self._encoders.exact(self.plan)
-        cosines = []
-        for window in tokenized_windows(self._table, mask, exact):
-            for batch in plan_batches(window.texts.lengths, CpuDevice().fixed_budget_tokens or 1):
-                vectors = exact.forward(exact.batch(window.texts, batch.rows)).numpy()
-                stored = self._store.read(window.keys[batch.rows])
-                cosines.append(row_cosines(shorten(vectors, self.plan.identity.dim), stored))
-        every = np.concatenate(cosines)
         self._emit(
             PrecisionChecked(
                 collection=self.collection,
                 model=self.plan.name,
                 model_pass=self.plan.number,
-                dtype=self.plan.identity.dtype,
-                texts=len(every),
-                mean_cosine=float(every.mean()),
-                worst_cosine=float(every.min()),
+                dtype=dtype,
+                texts=found.texts,
+                mean_cosine=found.mean_cosine,
+                worst_cosine=found.worst_cosine,
+                seconds=time.perf_counter() - started,
             )
         )
+        if found.poor:
+            cosines = f"{found.mean_cosine:.4f} with fp32 on average, {found.worst_cosine:.4f} at worst"
+            message = f"{self.plan.name} loses much in {dtype}: cosine {cosines}. Drop --precision {dtype}."
+            self._emit(Warned(collection=self.collection, message=message))
 
     @contextlib.contextmanager
     def seated(

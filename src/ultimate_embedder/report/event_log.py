@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from ultimate_embedder.events import Event, RunStarted
 
@@ -14,17 +14,23 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
+        self.problem: str | None = None
+        """Why events are missing, if any are."""
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        if isinstance(event, RunStarted):
-            self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 - closed by close()
-        if self._file is not None:
-            self._file.write(json.dumps(event.as_dict(), ensure_ascii=False) + "\n")
-            self._file.flush()
+        try:
+            if isinstance(event, RunStarted):
+                self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
+            if self._file is not None:
+                self._file.write(json.dumps(event.as_dict(), ensure_ascii=False).encode() + b"\n")
+        except OSError as error:  # a full disk: what matters will fail too, and say so
+            self.problem = f"{self._path.name} is incomplete: {error.strerror}"
+            self.close()
 
     def close(self) -> None:
         """Close the file, if it was ever opened."""
         if self._file is not None:
             self._file.close()
+            self._file = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -46,10 +47,20 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.close()
+        self._show(self._bar.close)
 
     def __call__(self, event: events.Event) -> None:
         """Show one event, if it is one that a user waits for."""
+        self._show(lambda: self._tell(event))
+
+    def _show(self, what: Callable[[], None]) -> None:
+        """Do so if anybody is there: a reader that has gone must not end the work."""
+        try:
+            what()
+        except (OSError, ValueError):  # a pipe without a reader, a full disk; a closed file
+            self._bar = _NoBar()
+
+    def _tell(self, event: events.Event) -> None:
         bar, name = self._bar, event.collection
         match event:
             case events.ChunksLoaded():
@@ -100,7 +111,7 @@ class Progress:
 
 def make_progress(quiet: bool) -> Progress:
     """Choose the bar that fits where stderr goes."""
-    if quiet:
+    if quiet or sys.stderr is None:  # closed by whoever started us
         return Progress(_NoBar())
     if _in_notebook():
         return Progress(_NotebookBar())

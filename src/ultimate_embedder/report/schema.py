@@ -18,7 +18,7 @@ class ChunkCounts(_Part):
     """Chunks of a collection; found = embedded + rejected in a completed one."""
 
     found: int = Field(0, description="records in the files")
-    embedded: int = Field(0, description="records that have a vector in the exports")
+    embedded: int = Field(0, description="records that have a vector; in the exports, once these are written")
     rejected: int = Field(0, description="records that could not be embedded, each listed under rejected")
     distinct_texts: int = Field(0, description="different texts; equal ones share a vector")
     newly_encoded: int = Field(0, description="texts encoded by this run; the rest was stored before")

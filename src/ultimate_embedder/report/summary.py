@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
+from ultimate_embedder.errors import OutputError
 from ultimate_embedder.files import write_json
 from ultimate_embedder.report.schema import (
     Agreement,
@@ -95,7 +96,13 @@ class SummaryBuilder:
 
     def write(self, path: Path) -> None:
         """Write the summary as it is now."""
-        write_json(path, self.summary.model_dump(mode="json"))
+        try:
+            write_json(path, self.summary.model_dump(mode="json"))
+        except OSError as error:
+            failures = [f" {each.collection} failed: {each.error}" for each in self.summary.collections if each.error]
+            raise OutputError(
+                f"the summary cannot be written to {path}: {error.strerror}.{''.join(failures)}"
+            ) from error
 
     def _of(self, event: events.Event) -> CollectionSummary:
         name = event.collection or ""
@@ -210,9 +217,11 @@ class SummaryBuilder:
             self._prediction_errors.setdefault((event.model_pass, event.device), []).append(error)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
-        self._of(event).passes[event.model_pass].agreement = Agreement(
+        collection = self._of(event)
+        collection.passes[event.model_pass].agreement = Agreement(
             texts=event.texts, mean_cosine=event.mean_cosine, worst_cosine=event.worst_cosine
         )
+        collection.seconds_by_stage["check"] = collection.seconds_by_stage.get("check", 0.0) + event.seconds
 
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)
@@ -235,7 +244,8 @@ class SummaryBuilder:
         collection.chunks.truncated = max(each.truncated for each in collection.passes)
         current.stored_chunks = event.stored_chunks
         collection.chunks.embedded = min(each.stored_chunks for each in collection.passes)
-        collection.seconds_by_stage["encode"] += current.seconds
+        seconds = [each.seconds for each in collection.passes]
+        collection.seconds_by_stage["encode"] = max(seconds) if collection.mode == "simultaneous" else sum(seconds)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
         known = self._models[event.model].model_copy(update={"weight": event.weight, "dim": event.dim})

@@ -50,7 +50,7 @@ def _cells(collection: CollectionSummary) -> list[str]:
 def _dims(collection: CollectionSummary) -> str:
     if collection.fusion is not None and collection.fusion.vectors:
         return "+".join(map(str, collection.fusion.vectors.values()))
-    return f"{collection.passes[-1].dim}" if collection.passes else "-"
+    return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 
 def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
@@ -68,6 +68,10 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             lines.append(f"{name}: {collection.chunks.truncated} chunks were cut at the token limit")
         if collection.chunks.repeated_ids:
             lines.append(f"{name}: {collection.chunks.repeated_ids} repeated ids were told apart by file")
+        for each in collection.passes:
+            if each.agreement is not None:
+                cosines = f"{each.agreement.mean_cosine:.4f} on average, {each.agreement.worst_cosine:.4f} at worst"
+                lines.append(f"{name}: {each.model} in {each.dtype} agrees with fp32 to cosine {cosines}")
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
         if any(export.kind == "parquet" for export in collection.exports):
             lines.append(f"{name}: 'upload' would put it into {collection.target_qdrant_collection}")
