@@ -6,6 +6,7 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.models.layers import few_layers
@@ -30,14 +31,15 @@ class PeakPredictor:
 
     def peak_bytes(self, rows: int, length: int) -> int:
         """Most bytes that a forward of `rows` x `length` tokens has allocated at once, weights not counted."""
-        with _predicting:
-            if self._skeleton is None:
-                self._skeleton = _skeleton(self._model)
-            if (rows, length) not in self._known:
-                self._known[rows, length] = _run_without_bytes(
-                    self._skeleton, lambda: self._pretend_features(rows, length)
-                )
-            return self._known[rows, length]
+        point = (rows, length)
+        if point not in self._known:
+            with _predicting:
+                if self._skeleton is None:
+                    self._skeleton = _skeleton(self._model)
+                if point not in self._known:
+                    features = partial(self._pretend_features, *point)
+                    self._known[point] = _run_without_bytes(self._skeleton, features)
+        return self._known[point]
 
 
 def _skeleton(model: torch.nn.Module) -> torch.nn.Module:

@@ -88,6 +88,7 @@ def foreseen(windows: Iterable[Window], encoder: Encoder) -> Iterator[Window]:
         yield window
         for rows, length in points_to_predict(np.unique(window.texts.lengths).tolist()):
             encoder.peak_bytes(rows, length)
+            time.sleep(0.001)  # a worker may be waiting for a prediction: the next turn is its
 
 
 def tokenized_windows(
