@@ -103,10 +103,10 @@ def test_a_signal_stops_the_run_and_keeps_what_is_done(chunks: Path, tmp_path: P
 def test_a_second_ctrl_c_leaves_at_once() -> None:
     stop = StopSwitch()
     with stop.on_signals():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # unlike os.kill: to this thread, and at once
         assert stop.reason == "interrupted by SIGINT"
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # unlike os.kill: to this thread, and at once
 
 
 @pytest.mark.parametrize(("word", "seconds"), [("11h30m", 41400), ("45m", 2700), ("90s", 90), ("1.5h", 5400)])
