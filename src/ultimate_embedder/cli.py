@@ -42,15 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _throw_output_away()
         return EXIT_FAILED
     except OSError as error:
-        if sys.stdout is None or not _is_full(error):
+        if error.errno != errno.ENOSPC:
             raise
         _throw_output_away()
         print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
         return EXIT_FAILED
-
-
-def _is_full(error: OSError) -> bool:
-    return error.errno == errno.ENOSPC
 
 
 def _throw_output_away() -> None:
