@@ -251,7 +251,7 @@ class PrecisionChecked(Event):
     mean_cosine: float
     worst_cosine: float
     seconds: float
-    """0 where an earlier run had compared them."""
+    """Next to nothing where an earlier run had compared them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,11 @@ def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, t
     again = embed(chunks, tmp_path / "out", precision="int8", **options)
     assert again.collections[0].passes[0].encoded_texts == 0
     assert again.collections[0].passes[0].agreement == single.agreement
+    (kept,) = (tmp_path / "out").glob("*/store/*/agreement.json")
+    kept.unlink()  # as a run leaves it that is stopped after its last vector
+    late = embed(chunks, tmp_path / "out", precision="int8", **options)
+    assert late.collections[0].passes[0].encoded_texts == 0
+    assert late.collections[0].passes[0].agreement == single.agreement
     exact = embed(chunks, tmp_path / "out", **options)  # vectors of another precision are other vectors
     assert exact.collections[0].passes[0].encoded_texts == len(TEXTS)
     assert exact.collections[0].passes[0].agreement is None

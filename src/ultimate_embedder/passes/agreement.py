@@ -37,10 +37,10 @@ class Agreement:
 def agreement_of(
     store: VectorStore, table: ChunkTable, exact: Callable[[], Encoder], dim: int | None, new_rows: int
 ) -> Agreement | None:
-    """Compare some vectors if there are new ones; else what an earlier run found. It is kept with the vectors."""
+    """Compare some vectors, unless there are no new ones and an earlier run has done so; kept with the vectors."""
     path = store.folder / "agreement.json"
-    if not new_rows:
-        return Agreement(**json.loads(path.read_text("utf-8"))) if path.exists() else None
+    if not new_rows and path.exists():
+        return Agreement(**json.loads(path.read_text("utf-8")))
     rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))
     mask = np.zeros(len(table), bool)
     mask[rows[store.holds(table.keys[rows])]] = True
