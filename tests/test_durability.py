@@ -79,7 +79,7 @@ def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(ch
     assert done.returncode == 3
     (stopped,) = json.loads(done.stdout)["collections"]
     assert stopped["status"] == "partial"
-    assert stopped["error"] == "stopped: the deadline is near. Run the same command again to go on."
+    assert stopped["error"] == "stopped: the deadline is near. Run the same command again to resume."
     assert stopped["passes"][0]["encoded_texts"] < 300
     assert not (tmp_path / "out" / "c" / "embeddings.npy").exists()
     (after,) = run(chunks, tmp_path / "out").collections

@@ -12,7 +12,9 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "ultimate_embedder"
 LEVELS = [
     {"_version", "types", "errors", "events", "config", "files", "lock", "machine", "retry", "stop"},
     {"chunks", "models", "devices", "batching", "vectors"},
-    {"passes", "export", "ensemble"},
+    {"planning"},
+    {"session"},
+    {"execution", "export", "ensemble"},
     {"pipeline", "upkeep"},
     {"report"},
     {"api", "arguments"},

@@ -12,9 +12,9 @@ from typing import Any
 from ultimate_embedder.config import RunConfig, make_config, suggest
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
-from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
+from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
 
@@ -33,11 +33,11 @@ def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **opti
 
 
 def run_and_report(
-    config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), encoders: EncoderPool | None = None
+    config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), session: Session | None = None
 ) -> RunSummary:
     """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends.
 
-    `watch` is told every event too; `encoders` may hold models that were loaded before.
+    `watch` gets every event too; `session` may hold devices and models that an earlier run has opened.
     """
     started = time.perf_counter()
     builder = SummaryBuilder()
@@ -52,7 +52,7 @@ def run_and_report(
             sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
         try:
-            run(config, emit, stop, encoders)
+            run(config, emit, stop, session)
         except BaseException as error:
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status
 
@@ -29,6 +29,12 @@ class Event:
 
 
 Emit = Callable[[Event], None]
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+def repeated(event: AnyEvent) -> AnyEvent:
+    """The same event, told now: of what an earlier run did and this one profits from."""
+    return dataclasses.replace(event, timestamp=time.time())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +224,7 @@ class BatchEncoded(Event):
     """A batch is done, checked and handed to the store.
 
     `predicted_bytes` and `measured_bytes` are of the activations at their peak; 0 where nothing was predicted, or
-    where the batch was not run whole. `packed`: without padding. `exact_rows` had to be computed again in fp32.
+    where the batch was not run whole. `packed`: without padding. `fp32_rows` had to be computed again in fp32.
     """
 
     model: str
@@ -231,7 +237,7 @@ class BatchEncoded(Event):
     longest: int
     bad_rows: int
     packed: bool
-    exact_rows: int
+    fp32_rows: int
     predicted_bytes: int
     measured_bytes: int
     wait_seconds: float
@@ -297,8 +303,23 @@ class ExportWritten(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompanionPlaced(Event):
+    """A companion was given a device before it began; `kind` as in `execution.MITIGATIONS`."""
+
+    kind: str
+    model: str
+    device: str
+    primary_device: str
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What happened, as mitigations tell it."""
+        return {"model": self.model, "before": self.primary_device, "after": self.device}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mitigated(Event):
-    """A recorded decision to change course."""
+    """A recorded decision to change course; `execution.MITIGATIONS` lists the kinds."""
 
     kind: str
     details: dict[str, Any]

@@ -1,19 +1,17 @@
-"""The story of a run: discover, load chunks, resolve models, run the passes, export. One call a step."""
+"""The story of a run: discover, load chunks, resolve models, run the passes, fuse, export."""
 
 from __future__ import annotations
 
 import errno
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks
-from ultimate_embedder.config import ModelChoice, RunConfig, suggest
-from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
+from ultimate_embedder.chunks import find_collections, load_chunks
+from ultimate_embedder.config import RunConfig, suggest
 from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
 from ultimate_embedder.events import (
     ChunkRejected,
@@ -25,80 +23,48 @@ from ultimate_embedder.events import (
     VectorsFused,
     Warned,
 )
-from ultimate_embedder.export import Points, has_exports, target_collection_name, write_exports
+from ultimate_embedder.execution import CollectionWork, LocalExecutor, open_store, run_passes
+from ultimate_embedder.export import Points, export_copies, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
-from ultimate_embedder.passes import (
-    EncoderPool,
-    PassPlan,
-    PassRun,
-    Stage,
-    candidate,
-    open_store,
-    plan_passes,
-    resolve_models,
-    run_passes,
-)
+from ultimate_embedder.planning import PassPlan, as_candidate
+from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import Collection, Rejected, ResolvedModel, Status
-from ultimate_embedder.vectors import FusedVectors, VectorStore, plan_fusion
+from ultimate_embedder.types import Collection, Rejected, Status
+from ultimate_embedder.vectors import FusedVectors, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What every step of a run is given."""
-
-    config: RunConfig
-    models: list[tuple[ModelChoice, ResolvedModel]]
-    devices: list[Device]
-    encoders: EncoderPool
-    leases: Leases
-    stop: StopSwitch
-    emit: Emit
-
-    def devices_for(self, collection: str) -> list[Device]:
-        """The devices that a collection may use."""
-        return [CpuDevice()] if collection in self.config.force_cpu else self.devices
-
-    def passes_for(self, collection: str) -> list[PassPlan]:
-        """The passes over a collection."""
-        models = self.models[:1] if collection in self.config.no_ensemble else self.models
-        return plan_passes(self.config, models, self.devices_for(collection)[0])
-
-
-def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders: EncoderPool | None = None) -> None:
+def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None = None) -> None:
     """Embed every collection below `config.chunks`; one that fails does not stop the others.
 
-    `encoders` may hold models that were loaded before.
+    `session` may hold devices and models that an earlier run has opened.
     """
     started = time.perf_counter()
     with ExitStack() as stack:
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))
         emit(RunStarted(options=config.as_dict(), chunks=str(config.chunks), output=str(config.output)))
-        found = find_collections(config.chunks, config.collections, skip=config.output)
-        for message in found.warnings:
-            emit(Warned(message=message))
-        for message in _unknown_names(config, found.collections):
-            emit(Warned(message=message))
-        for name in found.missing:
-            emit(CollectionFinished(collection=name, status="skipped_missing"))
-        limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
-        devices = open_devices(config.devices, limits, config.device_order)
-        models = resolve_models(config, emit)
-        leases = Leases(emit)
-        stack.callback(leases.close)
-        plan_passes(config, models, devices[0])  # what cannot be fused is refused now
-        if config.precision == "fp16" and devices[0].dtype("fp16") == "float32":
+        collections = _discover(config, emit)
+        session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
+        stack.callback(session.leases.close, emit)
+        session.passes_for()  # what cannot be fused is refused now
+        if config.precision == "fp16" and session.devices[0].dtype("fp16") == "float32":
             emit(Warned(message="--precision fp16: a CPU computes in fp32, which is no slower there"))
-        pool = encoders or EncoderPool(config, emit)
-        this = _Run(config, models, devices, pool, leases, stop or StopSwitch(config.deadline_s), emit)
-        for collection in found.collections:
-            _embed_collection(collection, this)
+        for collection in collections:
+            _embed_collection(collection, session)
     emit(RunFinished(seconds=time.perf_counter() - started))
+
+
+def _discover(config: RunConfig, emit: Emit) -> tuple[Collection, ...]:
+    found = find_collections(config.chunks, config.collections, skip=config.output)
+    for message in (*found.warnings, *_unknown_names(config, found.collections)):
+        emit(Warned(message=message))
+    for name in found.missing:
+        emit(CollectionFinished(collection=name, status="skipped_missing"))
+    return found.collections
 
 
 def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> Iterator[str]:
@@ -109,25 +75,24 @@ def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> It
                 yield f"{option} {name}: there is no such collection.{suggest(name, names)}"
 
 
-def _embed_collection(collection: Collection, this: _Run) -> None:
+def _embed_collection(collection: Collection, session: Session) -> None:
     started = time.perf_counter()
-    passes = this.passes_for(collection.name)
-    makers = "__".join([*(plan.name for plan in passes), *([this.config.fusion] if len(passes) > 1 else [])])
-    target = target_collection_name(collection.name, makers, this.config.dim)
+    passes = session.passes_for(collection.name)
+    target = _target_name(collection, passes, session.config)
     status: Status
     error = None
     try:
-        this.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
-        status = _chunks_to_exports(collection, target, passes, this)
+        session.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
+        status = _chunks_to_exports(collection, target, passes, session)
     except StoppedError as stopped:
-        status, error = "partial", f"stopped: {stopped}. Run the same command again to go on."
+        status, error = "partial", f"stopped: {stopped}. Run the same command again to resume."
     except UltimateEmbedderError as failure:
         status, error = "failed", str(failure)
     except Exception as failure:  # noqa: BLE001 - whatever it is, the other collections go on
-        status, error = "failed", _in_words(failure, this.config.output)
+        status, error = "failed", _in_words(failure, session.config.output)
         if not _is_disk_error(failure):
-            this.emit(Warned(collection=collection.name, message=traceback_of(failure)))
-    this.emit(
+            session.emit(Warned(collection=collection.name, message=traceback_of(failure)))
+    session.emit(
         CollectionFinished(
             collection=collection.name,
             status=status,
@@ -138,54 +103,52 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
     )
 
 
-def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], this: _Run) -> Status:
-    folder = this.config.output / collection.name
-    if this.config.skip_existing and has_exports(folder, this.config.exports):
+def _target_name(collection: Collection, passes: Sequence[PassPlan], config: RunConfig) -> str:
+    makers = "__".join([*(plan.name for plan in passes), *([config.fusion] if len(passes) > 1 else [])])
+    return target_collection_name(collection.name, makers, config.dim)
+
+
+def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
+    config, emit = session.config, session.emit
+    folder = config.output / collection.name
+    if config.skip_existing and has_exports(folder, config.exports):
         return "skipped_existing"
     with ExitStack() as stack:
-        this.stop.check()
-        if this.config.dry_run:
+        session.stop.check()
+        if config.dry_run:
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
         else:
             remove_leftovers(folder)
             scratch = folder
-        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", this.emit)
+        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", emit)
         stack.callback(loaded.table.remove)
         if not loaded.found:
             return "skipped_no_chunks"
-        if this.config.dry_run:
+        if config.dry_run:
             return "planned"
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
-        stores = _run_passes(collection.name, passes, loaded.table, this)
-        points = _fuse(collection.name, target, loaded.table, passes, stores, this)
-        write_exports(points, folder, this.config.exports, this.emit, fresh=this.config.fresh)
+        stores = [open_store(plan, collection.name, config, emit) for plan in passes]
+        work = CollectionWork(collection.name, loaded.table, passes, stores, export_copies(config.exports))
+        run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
+        session.stop.check()
+        points = _fuse(work, target, session)
+        write_exports(points, folder, config.exports, emit, fresh=config.fresh)
     return "completed"
 
 
-def _run_passes(name: str, passes: list[PassPlan], table: ChunkTable, this: _Run) -> list[VectorStore]:
-    stores = [open_store(plan, name, this.config, this.emit) for plan in passes]
-    runs = [
-        PassRun(plan, name, table, store, this.encoders, this.stop, this.emit)
-        for plan, store in zip(passes, stores, strict=True)
-    ]
-    run_passes(runs, Stage(this.config, this.devices_for(name), this.leases, this.stop, this.emit))
-    this.stop.check()
-    return stores
-
-
-def _fuse(
-    name: str, target: str, table: ChunkTable, passes: list[PassPlan], stores: list[VectorStore], this: _Run
-) -> Points:
-    parts = [candidate(plan.model, plan.weight, store.dim or 0) for plan, store in zip(passes, stores, strict=True)]
-    method = this.config.fusion if all(store.dim for store in stores) else "named"  # else there is nothing to fuse
-    points = Points(name, target, table, FusedVectors(stores, plan_fusion(method, parts)))
+def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
+    pairs = list(zip(work.plans, work.stores, strict=True))
+    parts = [as_candidate(plan.model, plan.weight, store.dim or 0) for plan, store in pairs]
+    # where a store is empty there is nothing to fuse
+    method = session.config.fusion if all(store.dim for store in work.stores) else "named"
+    points = Points(work.name, target, work.table, FusedVectors(work.stores, plan_fusion(method, parts)))
     for file, position, models in points.without_vector():
-        reason = f"{NO_VECTOR}: {models}" if len(passes) > 1 else NO_VECTOR
-        this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, reason)))
+        reason = f"{NO_VECTOR}: {models}" if len(pairs) > 1 else NO_VECTOR
+        session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))
     if not len(points):
-        raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")
-    this.emit(VectorsFused(collection=name, points=len(points), dims=points.dims))
+        raise NoVectorsError(f"no chunk of {len(work.table)} has a vector from every model")
+    session.emit(VectorsFused(collection=work.name, points=len(points), dims=points.dims))
     return points
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ultimate_embedder.devices import Device, Leases
+from tests.support.leases import ReportingLeases
+from ultimate_embedder.devices import Device
 from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased, ModelEvicted
@@ -66,8 +67,8 @@ class Weights:
 
 
 @pytest.fixture
-def leases(seen: list[Event]) -> Leases:
-    return Leases(seen.append)
+def leases(seen: list[Event]) -> ReportingLeases:
+    return ReportingLeases(seen.append)
 
 
 @pytest.fixture
@@ -86,13 +87,12 @@ def start(work: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def keep_warm(leases: Leases, owner: str, cards: Sequence[Card], weight_bytes: int = 40) -> Weights:
+def keep_warm(leases: ReportingLeases, owner: str, cards: Sequence[Card], weight_bytes: int = 40) -> Weights:
     with leases.lease(owner, cards, keep=True) as lease:
-        lease.resident = Weights(cards, weight_bytes)
-    return lease.resident
+        return lease.occupy(Weights, lambda: Weights(cards, weight_bytes))
 
 
-def test_another_owner_waits_until_the_lease_ends(leases: Leases, card: Card, seen: list[Event]) -> None:
+def test_another_owner_waits_until_the_lease_ends(leases: ReportingLeases, card: Card, seen: list[Event]) -> None:
     happened = []
 
     def second() -> None:
@@ -109,7 +109,7 @@ def test_another_owner_waits_until_the_lease_ends(leases: Leases, card: Card, se
     assert waited[0] < 0.05 < waited[1]
 
 
-def test_of_many_owners_one_at_a_time_has_the_device(leases: Leases, card: Card) -> None:
+def test_of_many_owners_one_at_a_time_has_the_device(leases: ReportingLeases, card: Card) -> None:
     inside, most = [], []
 
     def work(owner: str) -> None:
@@ -125,7 +125,7 @@ def test_of_many_owners_one_at_a_time_has_the_device(leases: Leases, card: Card)
     assert most == [1] * 12
 
 
-def test_the_same_owner_is_no_exception(leases: Leases, card: Card) -> None:
+def test_the_same_owner_is_no_exception(leases: ReportingLeases, card: Card) -> None:
     with (
         leases.lease("model", [card]),
         pytest.raises(LeaseError, match="model work there"),
@@ -134,7 +134,7 @@ def test_the_same_owner_is_no_exception(leases: Leases, card: Card) -> None:
         raise AssertionError("two leases at once")
 
 
-def test_who_does_not_want_to_wait_is_refused_and_told_who_is_there(leases: Leases, card: Card) -> None:
+def test_who_does_not_want_to_wait_is_refused_and_told_who_is_there(leases: ReportingLeases, card: Card) -> None:
     with (
         leases.lease("bge-m3", [card]),
         pytest.raises(LeaseError, match="minilm cannot have card:0: bge-m3 work there"),
@@ -143,14 +143,14 @@ def test_who_does_not_want_to_wait_is_refused_and_told_who_is_there(leases: Leas
         raise AssertionError("leased twice")
 
 
-def test_waiting_ends_after_the_time_that_was_given(leases: Leases, card: Card) -> None:
+def test_waiting_ends_after_the_time_that_was_given(leases: ReportingLeases, card: Card) -> None:
     started = time.monotonic()
     with leases.lease("first", [card]), pytest.raises(LeaseError), leases.lease("second", [card], wait_s=0.1):
         raise AssertionError("leased twice")
     assert 0.1 <= time.monotonic() - started < 2
 
 
-def test_a_device_that_comes_free_in_time_is_given(leases: Leases, card: Card) -> None:
+def test_a_device_that_comes_free_in_time_is_given(leases: ReportingLeases, card: Card) -> None:
     taken = threading.Event()
 
     def first() -> None:
@@ -164,7 +164,7 @@ def test_a_device_that_comes_free_in_time_is_given(leases: Leases, card: Card) -
         assert lease.owner == "second"
 
 
-def test_owners_of_one_party_share_a_device_and_strangers_do_not(leases: Leases, card: Card) -> None:
+def test_owners_of_one_party_share_a_device_and_strangers_do_not(leases: ReportingLeases, card: Card) -> None:
     with (
         leases.lease("primary", [card], party="run"),
         leases.lease("companion", [card], party="run", wait_s=0),
@@ -177,7 +177,7 @@ def test_owners_of_one_party_share_a_device_and_strangers_do_not(leases: Leases,
 
 
 def test_sets_that_overlap_exclude_each_other_and_disjoint_ones_do_not(
-    leases: Leases, card: Card, other_card: Card
+    leases: ReportingLeases, card: Card, other_card: Card
 ) -> None:
     with leases.lease("both", [card, other_card]):
         for each in (card, other_card):
@@ -194,11 +194,11 @@ def test_sets_that_overlap_exclude_each_other_and_disjoint_ones_do_not(
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyboardInterrupt, SystemExit])
 def test_whatever_happens_the_device_comes_back_without_the_weights(
-    leases: Leases, card: Card, seen: list[Event], error: type[BaseException]
+    leases: ReportingLeases, card: Card, seen: list[Event], error: type[BaseException]
 ) -> None:
     def place_and_fail() -> None:
         with leases.lease("model", [card], collection="docs") as lease:
-            lease.resident = Weights([card])
+            lease.occupy(Weights, lambda: Weights([card]))
             raise error
 
     with pytest.raises(error):
@@ -214,10 +214,10 @@ def test_whatever_happens_the_device_comes_back_without_the_weights(
         assert card.used_bytes == 0
 
 
-def test_bytes_that_were_not_there_before_are_reported(leases: Leases, card: Card, seen: list[Event]) -> None:
+def test_bytes_that_were_not_there_before_are_reported(leases: ReportingLeases, card: Card, seen: list[Event]) -> None:
     card.used_bytes = 10
     with leases.lease("tidy", [card]) as lease:
-        lease.resident = Weights([card])
+        lease.occupy(Weights, lambda: Weights([card]))
     with leases.lease("untidy", [card]):
         card.used_bytes += 7
     leftovers = [event.leftovers for event in seen if isinstance(event, LeaseReleased)]
@@ -225,14 +225,16 @@ def test_bytes_that_were_not_there_before_are_reported(leases: Leases, card: Car
 
 
 def test_what_the_others_of_a_party_hold_is_not_left_behind_by_us(
-    leases: Leases, card: Card, seen: list[Event]
+    leases: ReportingLeases, card: Card, seen: list[Event]
 ) -> None:
     with leases.lease("primary", [card], party="run") as primary, leases.lease("companion", [card], party="run"):
-        primary.resident = Weights([card])
+        primary.occupy(Weights, lambda: Weights([card]))
     assert [event.leftovers for event in seen if isinstance(event, LeaseReleased)] == [[], []]
 
 
-def test_a_model_that_is_kept_is_there_for_its_next_lease(leases: Leases, card: Card, seen: list[Event]) -> None:
+def test_a_model_that_is_kept_is_there_for_its_next_lease(
+    leases: ReportingLeases, card: Card, seen: list[Event]
+) -> None:
     weights = keep_warm(leases, "model", [card])
     assert card.used_bytes == 40
     with leases.lease("model", [card], keep=True) as lease:
@@ -248,7 +250,7 @@ def test_a_model_that_is_kept_is_there_for_its_next_lease(leases: Leases, card: 
 
 
 def test_a_kept_model_stays_where_there_is_room_for_the_next_owner(
-    leases: Leases, card: Card, seen: list[Event]
+    leases: ReportingLeases, card: Card, seen: list[Event]
 ) -> None:
     weights = keep_warm(leases, "primary", [card])
     with leases.lease("companion", [card], needed_bytes=60):
@@ -257,7 +259,9 @@ def test_a_kept_model_stays_where_there_is_room_for_the_next_owner(
     assert not any(isinstance(event, ModelEvicted) for event in seen)
 
 
-def test_a_kept_model_goes_where_the_next_owner_needs_the_room(leases: Leases, card: Card, seen: list[Event]) -> None:
+def test_a_kept_model_goes_where_the_next_owner_needs_the_room(
+    leases: ReportingLeases, card: Card, seen: list[Event]
+) -> None:
     keep_warm(leases, "primary", [card])
     with leases.lease("companion", [card], needed_bytes=61):
         assert card.used_bytes == 0
@@ -269,21 +273,23 @@ def test_a_kept_model_goes_where_the_next_owner_needs_the_room(leases: Leases, c
         assert lease.resident is None
 
 
-def test_no_more_kept_models_go_than_must(leases: Leases, card: Card) -> None:
+def test_no_more_kept_models_go_than_must(leases: ReportingLeases, card: Card) -> None:
     keep_warm(leases, "one", [card], 30)
     keep_warm(leases, "two", [card], 30)
     with leases.lease("three", [card], needed_bytes=70):
         assert card.used_bytes == 30
 
 
-def test_room_is_made_only_on_the_devices_that_are_wanted(leases: Leases, card: Card, other_card: Card) -> None:
+def test_room_is_made_only_on_the_devices_that_are_wanted(
+    leases: ReportingLeases, card: Card, other_card: Card
+) -> None:
     here, there = keep_warm(leases, "here", [card]), keep_warm(leases, "there", [other_card])
     with leases.lease("large", [card], needed_bytes=100):
         pass
     assert (here.evictions, there.evictions) == (1, 0)
 
 
-def test_ones_own_kept_weights_count_as_room(leases: Leases, card: Card) -> None:
+def test_ones_own_kept_weights_count_as_room(leases: ReportingLeases, card: Card) -> None:
     weights = keep_warm(leases, "model", [card])
     neighbour = keep_warm(leases, "neighbour", [card], 30)
     with leases.lease("model", [card], needed_bytes=70, keep=True) as lease:
@@ -292,7 +298,7 @@ def test_ones_own_kept_weights_count_as_room(leases: Leases, card: Card) -> None
 
 
 def test_a_kept_model_that_is_wanted_elsewhere_moves(
-    leases: Leases, card: Card, other_card: Card, seen: list[Event]
+    leases: ReportingLeases, card: Card, other_card: Card, seen: list[Event]
 ) -> None:
     keep_warm(leases, "model", [card])
     with leases.lease("model", [card, other_card]) as lease:
@@ -302,7 +308,7 @@ def test_a_kept_model_that_is_wanted_elsewhere_moves(
 
 
 def test_at_the_end_everything_that_was_kept_goes(
-    leases: Leases, card: Card, other_card: Card, seen: list[Event]
+    leases: ReportingLeases, card: Card, other_card: Card, seen: list[Event]
 ) -> None:
     keep_warm(leases, "one", [card])
     keep_warm(leases, "two", [card, other_card])

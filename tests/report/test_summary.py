@@ -230,7 +230,7 @@ def test_a_second_run_encodes_nothing_loads_no_model_and_counts_the_same(
     def must_not_load(*_: object, **__: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr("ultimate_embedder.passes.encoders.load_encoder", must_not_load)
+    monkeypatch.setattr("ultimate_embedder.session.load_encoder", must_not_load)
     (second,) = run(chunks, tmp_path / "out").collections
     assert second.status == "completed"
     assert second.chunks == first.chunks.model_copy(update={"newly_encoded": 0})

@@ -19,9 +19,10 @@ from ultimate_embedder.config import make_config
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.errors import MissingModelError
 from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event
+from ultimate_embedder.execution import windows
 from ultimate_embedder.models import Encoder, TokenBatch
-from ultimate_embedder.passes import schedule, windows
 from ultimate_embedder.pipeline import run as run_pipeline
+from ultimate_embedder.planning import Turn, steps
 from ultimate_embedder.report.schema import CollectionSummary, LeaseSummary
 from ultimate_embedder.stop import StopSwitch
 
@@ -278,8 +279,7 @@ def test_the_primary_that_is_kept_gives_way_when_memory_is_short(
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> int:
     """Turns of a quarter of the texts, so that there are four."""
-    monkeypatch.setattr(schedule, "TURN_TEXTS", TEXTS // 4)
-    monkeypatch.setattr(schedule, "MOST_TURN_TEXTS", TEXTS // 4)
+    monkeypatch.setattr(steps, "TURN", Turn(first_texts=TEXTS // 4, most_texts=TEXTS // 4))
     return 4
 
 
@@ -307,8 +307,9 @@ def test_a_warm_cache_saves_moving_from_the_second_turn_on(
 
 
 def test_turns_grow_until_moving_is_a_small_part_of_them(run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "TURN_TEXTS", 4)
-    monkeypatch.setattr(schedule, "MOVING_SHARE", 1e-6)  # so small that only one long turn can have it
+    monkeypatch.setattr(
+        steps, "TURN", Turn(first_texts=4, moving_share=1e-6)
+    )  # so small that only one long turn can have it
     (collection,) = run(mode="sequential", devices="simulated:64MiB").collections
     assert collection.turn_texts == [4, TEXTS - 4]
     assert [lease.model for lease in leases(collection, "release")] == NAMES * 2

@@ -21,7 +21,7 @@ from tests.conftest import SHARED
 from tests.support.hub_server import HubServer
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.passes import windows
+from ultimate_embedder.execution import windows
 
 # the scenarios build on each other, so one process runs them all
 pytestmark = pytest.mark.xdist_group("validation plan")

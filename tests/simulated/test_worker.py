@@ -16,10 +16,10 @@ from ultimate_embedder import embed
 from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
+from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
+from ultimate_embedder.execution.placement import move
+from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
-from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch
-from ultimate_embedder.passes.placement import move
-from ultimate_embedder.passes.worker import Worker
 
 MiB = 1 << 20
 Reports = list[tuple[str, dict[str, Any]]]
@@ -52,9 +52,9 @@ class Bench:
         self.controls: SimulatedControls = simulate(capacities)
         self.reports: Reports = []
         self.encoders: list[Encoder] = []
-        self.exact = load()
-        self.texts = self.exact.tokenize([f"{number} " + "word " * 20 for number in range(32)])
-        self.reference = self.exact.forward(self.exact.batch(self.texts, np.arange(32))).numpy()
+        self.fp32 = load()
+        self.texts = self.fp32.tokenize([f"{number} " + "word " * 20 for number in range(32)])
+        self.reference = self.fp32.forward(self.fp32.batch(self.texts, np.arange(32))).numpy()
 
     def worker(self, device: int = 0, **options: Any) -> Worker:
         return self.worker_of(load(), device, **options)
@@ -66,8 +66,8 @@ class Bench:
         return Worker(
             encoder,
             self.devices[device],
-            lambda: self.exact,
-            lambda kind, details: self.reports.append((kind, details)),
+            lambda: self.fp32,
+            lambda mitigation, details: self.reports.append((mitigation.kind, details)),
             **options,
         )
 
@@ -172,7 +172,7 @@ def test_vectors_that_are_not_finite_are_computed_again_in_fp32(
     monkeypatch.setattr(half, "forward", overflowing)
     worker = bench.worker_of(half)
     encoded = worker.encode(bench.texts, whole(bench.texts))
-    assert encoded.exact_rows == 2
+    assert encoded.fp32_rows == 2
     assert not encoded.bad.any()
     assert (encoded.vectors * bench.reference).sum(1).min() > 0.999
     assert bench.reports[-1] == ("fp32_rerun", {"rows": 2, "still_unusable": 0})
@@ -212,7 +212,7 @@ def test_a_batch_under_way_keeps_its_device_and_precision_when_its_worker_moves(
     encoded = worker.finish(started)
     assert worker.device.name == "cpu"
     assert (encoded.started.device, encoded.started.dtype) == ("simulated:0", "float16")
-    assert (encoded.exact_rows, int(encoded.bad.sum())) == (32, 0)
+    assert (encoded.fp32_rows, int(encoded.bad.sum())) == (32, 0)
     assert (encoded.vectors * bench.reference).sum(1).min() > 0.99999
 
 

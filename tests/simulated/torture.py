@@ -29,6 +29,7 @@ from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event, Mitigated
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
 from ultimate_embedder.pipeline import run
+from ultimate_embedder.stop import StopSwitch
 
 MiB = 1 << 20
 ROOMY = 4096 * MiB
@@ -102,7 +103,7 @@ def run_case(case: Case) -> Counter[str]:
             exports="npy",
         )
         trouble.begin()
-        run(config, watch)
+        run(config, watch, StopSwitch())
         assert finished[0].status == "completed", finished[0].error
         vectors = np.load(root / "out" / "c" / "embeddings.npy")
     _check_vectors(case, vectors, _reference(case.architecture, case.workload, case.seed))

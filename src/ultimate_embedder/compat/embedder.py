@@ -28,15 +28,17 @@ from ultimate_embedder.compat.options import ensemble_options, hardware_options,
 from ultimate_embedder.compat.results import exported_vectors, is_complete, joined, require_complete, results_of
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import RunConfig, hub_access, make_config, old_environment
-from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
-from ultimate_embedder.events import ChunkRejected, Event, Mitigated
+from ultimate_embedder.events import ChunkRejected, Event
+from ultimate_embedder.execution import rerank
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
-from ultimate_embedder.passes import EncoderPool, PassPlan, candidate, plan_passes, rerank, resolve_models
+from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.report import CollectionSummary, RunSummary
+from ultimate_embedder.session import open_session
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
 
 logger = logging.getLogger(__name__)
@@ -100,15 +102,11 @@ class UltimateKaggleEmbedderV4:
         config = self._config(Path.cwd())
         if config.mode == "exclusive" and len(config.models) > 1:
             logger.info("Exclusive ensemble mode: staging primary model to CPU")
-        limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
-        self._devices = open_devices(config.devices, limits, config.device_order)
-        self._plans: list[PassPlan] = plan_passes(config, resolve_models(config, self.telemetry), self._devices[0])
-        self._encoders = EncoderPool(config, self.telemetry)
-        self.models: dict[str, Any] = {plan.name: self._encoders.get(plan).model for plan in self._plans}
+        self._session = open_session(config, self.telemetry, StopSwitch())
+        self._plans: list[PassPlan] = self._session.passes_for()
+        self.models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in self._plans}
         # one that is missing or not trusted is told now, not after hours of embedding
         self._load_reranker = self._find_reranker() if self.reranking_config.enable_reranking else None
-        # found above, once: the run itself need not ask the hub again
-        self._options |= {"refresh_cache": False}
 
     @property
     def primary_model(self) -> Any:
@@ -175,7 +173,7 @@ class UltimateKaggleEmbedderV4:
         if config.mode == "exclusive" and len(config.models) > 1:
             logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
         marks, started = self.telemetry.marks(), time.perf_counter()
-        self._summary = run_and_report(config, quiet=False, watch=[self.telemetry], encoders=self._encoders)
+        self._summary = run_and_report(config, quiet=False, watch=[self.telemetry], session=self._session)
         done = require_complete(self._summary)
         self._keep_only_embedded(done)
         self.embeddings = joined(
@@ -183,7 +181,7 @@ class UltimateKaggleEmbedderV4:
         )
         self.processing_stats = {
             **results_of(self._summary, done, self.embeddings, time.perf_counter() - started),
-            "gpu_count": sum(device.name != "cpu" for device in self._devices),
+            "gpu_count": sum(device.has_ceiling for device in self._session.devices),
             **self.telemetry.since(marks),
         }
         write_json(self._stats_path(), self.processing_stats)
@@ -197,7 +195,7 @@ class UltimateKaggleEmbedderV4:
             chunks, output = Path(scratch) / "chunks", Path(scratch) / "out"
             write_json(chunks / "texts" / "texts_chunks.json", list(texts))
             config = self._config(chunks, output=output, exports=("npy",))
-            summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
+            summary = run_and_report(config, quiet=True, watch=[self.telemetry], session=self._session)
             (done,) = require_complete(summary)
             vectors = np.array(exported_vectors(output / done.collection, self._plans[0].name))
         if len(vectors) != len(texts):
@@ -209,7 +207,7 @@ class UltimateKaggleEmbedderV4:
         wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl}
         kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
         config = self._config(self._loaded_from(), exports=kinds)
-        self._summary = run_and_report(config, quiet=True, watch=[self.telemetry], encoders=self._encoders)
+        self._summary = run_and_report(config, quiet=True, watch=[self.telemetry], session=self._session)
         done = require_complete(self._summary)
         paths = {"stats": str(self._stats_path())}
         for collection in done:
@@ -228,7 +226,7 @@ class UltimateKaggleEmbedderV4:
         if self.embeddings is None:
             raise UsageError("call generate_embeddings_kaggle_optimized() first.")
         vectors = Ensemble(
-            tuple(self._encoders.exact(plan) for plan in self._plans), self._fusion(), self._options["dim"]
+            tuple(self._session.load_fp32(plan) for plan in self._plans), self._fusion(), self._options["dim"]
         ).encode_query(query)
         similarity = self._fusion().similarity(vectors, self._document_vectors())
         best = np.argsort(-similarity, kind="stable")[:initial_candidates]
@@ -250,10 +248,10 @@ class UltimateKaggleEmbedderV4:
     def _rerank(self, query: str, texts: list[str]) -> np.ndarray:
         load = self._load_reranker or self._find_reranker()
         self._load_reranker = load
-        dtype = self._devices[0].dtype(self._options["precision"])
+        devices = self._session.devices[:1]
+        dtype = devices[0].dtype(self._options["precision"])
         half = "float32" if dtype == "int8" else dtype
-        leases = Leases(self.telemetry)
-        return rerank(query, texts, load(half), lambda: load("float32"), self._devices[:1], leases, self._report)
+        return rerank(query, texts, load(half), lambda: load("float32"), devices, self._session.leases, self.telemetry)
 
     def _find_reranker(self) -> Callable[[str], Reranker]:
         """Have the reranker's files; gives what loads it, once for each precision."""
@@ -270,9 +268,6 @@ class UltimateKaggleEmbedderV4:
         model = resolve_reranker(name, access, self.telemetry)
         return functools.cache(partial(load_reranker, model, trusted=trusted))
 
-    def _report(self, kind: str, details: dict[str, Any]) -> None:
-        self.telemetry(Mitigated(kind=kind, details=details))
-
     def _document_vectors(self) -> Mapping[str, np.ndarray]:
         if UNNAMED in self._fusion().dims:
             return {UNNAMED: np.asarray(self.embeddings)}
@@ -282,7 +277,7 @@ class UltimateKaggleEmbedderV4:
         passes = self._summary.collections[0].passes if self._summary else []
         dims = {each.model: each.dim for each in passes}
         return plan_fusion(
-            self._options["fusion"], [candidate(plan.model, plan.weight, dims[plan.name]) for plan in self._plans]
+            self._options["fusion"], [as_candidate(plan.model, plan.weight, dims[plan.name]) for plan in self._plans]
         )
 
     def _config(self, chunks: Path, *, output: Path | None = None, **more: Any) -> RunConfig:

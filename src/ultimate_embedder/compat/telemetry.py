@@ -37,7 +37,7 @@ class Telemetry:
                 self._lease(event, "acquire")
             case events.LeaseReleased():
                 self._lease(event, "release")
-            case events.Mitigated():
+            case events.Mitigated() | events.CompanionPlaced():
                 self._mitigation(OLD_MITIGATIONS.get(event.kind, event.kind), event, event.details)
             case events.ModelMissing():
                 self._mitigation("companion_missing", event, {"model": event.model, "reason": event.why})

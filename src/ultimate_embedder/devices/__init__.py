@@ -2,12 +2,13 @@
 
 from ultimate_embedder.devices.accelerator import MemoryLimits
 from ultimate_embedder.devices.base import Device, Fetch, Mark
-from ultimate_embedder.devices.cpu import CpuDevice
+from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 
 __all__ = [
+    "CPU_BUDGET_TOKENS",
     "DEVICE_WORDS",
     "CpuDevice",
     "Device",

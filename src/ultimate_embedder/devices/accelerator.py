@@ -45,6 +45,7 @@ class DeviceMark:
 class AcceleratorDevice:
     """One device of a kind that torch knows by name."""
 
+    has_ceiling = True
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1
@@ -54,7 +55,7 @@ class AcceleratorDevice:
 
         self.name = f"{kind}:{index}"
         self.torch_device = torch.device(kind, index)
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self._index = index
         self._module = torch.get_device_module(kind)
         self._total_bytes = int(self._module.mem_get_info(index)[1])

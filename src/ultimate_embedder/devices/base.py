@@ -31,13 +31,15 @@ class Device(Protocol):
     name: str
     """As torch spells it: `cpu`, or kind and index."""
     torch_device: torch.device
+    has_ceiling: bool
+    """Whether its memory is limited and decides how large batches are, as on a card."""
     fixed_budget_tokens: int | None
     """Padded tokens of a batch where speed decides; None where memory does."""
     runs_ahead: bool
     """Whether a forward returns before it is done, so that another can be prepared meanwhile."""
     lanes: int
     """How many devices a batch is split over: one, unless this is a group."""
-    turn: threading.Lock
+    lock: threading.Lock
     """Held during a forward: two at once on one device would only fight for its memory."""
 
     def parts(self) -> Sequence[Device]:

@@ -49,6 +49,7 @@ class CpuDevice:
     """
 
     name = "cpu"
+    has_ceiling = False
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
     runs_ahead = False
     lanes = 1
@@ -57,7 +58,7 @@ class CpuDevice:
         import torch
 
         self.torch_device = torch.device("cpu")
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self.workers = workers or min(usable_cores(), MOST_WORKERS)
 
     def parts(self) -> list[CpuDevice]:

@@ -21,6 +21,7 @@ class DeviceGroup:
     The weights live on the first; a batch is split evenly, so each of the others sees as many rows.
     """
 
+    has_ceiling = True
     fixed_budget_tokens: int | None = None
     runs_ahead = True
 
@@ -30,7 +31,7 @@ class DeviceGroup:
         self.name = "+".join(device.name for device in members)
         self.torch_device = members[0].torch_device
         self.lanes = len(members)
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
 
     def parts(self) -> list[DeviceGroup]:
         """Just this one: its members work on each batch together."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from ultimate_embedder.devices.base import Device
-from ultimate_embedder.devices.cpu import CpuDevice
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
 
@@ -41,26 +39,56 @@ class Resident(Protocol):
         ...
 
 
-@dataclass
-class Lease:
-    """Devices that are ours for now. Put what is placed on them into `resident`."""
+AnyResident = TypeVar("AnyResident", bound=Resident)
 
-    owner: str
-    devices: tuple[Device, ...]
-    party: str
-    collection: str | None
-    resident: Resident | None = None
-    moving_seconds: float = 0.0
-    """Spent on bringing weights and taking them away."""
-    before: dict[str, int] = field(default_factory=dict)
-    """Allocated bytes by device, when the lease began."""
+
+class Lease:
+    """Devices that are ours for now."""
+
+    def __init__(self, owner: str, devices: Sequence[Device], party: str, collection: str | None, emit: Emit) -> None:
+        self.owner = owner
+        self.devices = tuple(devices)
+        self.party = party
+        self.collection = collection
+        self.emit = emit
+        self._resident: Resident | None = None
+        self._moving_seconds = 0.0
+        self._bytes_before: dict[str, int] = {}
+
+    @property
+    def resident(self) -> Resident | None:
+        """What is on the devices."""
+        return self._resident
+
+    @property
+    def moving_seconds(self) -> float:
+        """Spent on bringing weights and taking them away."""
+        return self._moving_seconds
+
+    @property
+    def bytes_before(self) -> dict[str, int]:
+        """Allocated bytes by device, when the lease began."""
+        return self._bytes_before
+
+    def occupy(self, kind: type[AnyResident], place: Callable[[], AnyResident]) -> AnyResident:
+        """Place a model on the devices, unless it is still there from an earlier lease."""
+        started = time.perf_counter()
+        if not isinstance(self._resident, kind):
+            self._resident = place()
+        self._moving_seconds += time.perf_counter() - started
+        return self._resident
+
+    def _begin(self, resident: Resident | None, bytes_before: dict[str, int]) -> None:
+        self._resident, self._bytes_before = resident, bytes_before
+
+    def _end(self, moving_seconds: float) -> None:
+        self._moving_seconds += moving_seconds
 
 
 class Leases:
-    """The book of all leases and residents of a run; may be used from any thread."""
+    """The book of all leases and residents of a session; may be used from any thread."""
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
+    def __init__(self) -> None:
         self._held: list[Lease] = []
         self._kept: dict[str, Resident] = {}
         self._befores: dict[str, dict[str, tuple[Device, int]]] = {}  # allocated bytes by party and device
@@ -71,6 +99,7 @@ class Leases:
         self,
         owner: str,
         devices: Sequence[Device],
+        emit: Emit,
         *,
         collection: str | None = None,
         party: str | None = None,
@@ -83,21 +112,21 @@ class Leases:
         `needed_bytes` must be free on each device: models that were kept warm there go if they stand in the way.
         `keep` leaves our own model there afterwards. `wait_s` is how long to wait, 0 for not at all.
         """
-        mine = Lease(owner, tuple(devices), party or f"{owner} #{time.monotonic_ns()}", collection)
+        mine = Lease(owner, devices, party or f"{owner} #{time.monotonic_ns()}", collection, emit)
         waited = self._take(mine, wait_s)
         try:
             with self._changed:
-                mine.resident, evicted = self._clear(mine, needed_bytes)
+                evicted = self._clear(mine, needed_bytes)
             self._report_acquired(mine, evicted, waited)
             yield mine
         finally:
             self._give_back(mine, keep)
 
-    def close(self) -> None:
+    def close(self, emit: Emit) -> None:
         """Evict whatever was kept warm: the run is over."""
         with self._changed:
             for owner in list(self._kept):
-                self._evict(owner, "the run is over")
+                self._evict(owner, "the run is over", emit)
 
     def _take(self, mine: Lease, wait_s: float | None) -> float:
         started = time.monotonic()
@@ -117,8 +146,8 @@ class Leases:
     def _in_the_way(self, mine: Lease) -> list[str]:
         return [lease.owner for lease in self._held if lease.party != mine.party and _overlap(lease, mine)]
 
-    def _clear(self, mine: Lease, needed_bytes: int) -> tuple[Resident | None, list[str]]:
-        """Our own model, if it is still where we want it; others that were kept go where they are in the way."""
+    def _clear(self, mine: Lease, needed_bytes: int) -> list[str]:
+        """Keep our own model, if it is still where we want it; evict others that were kept and are in the way."""
         kept, evicted = None, []
         names = {device.name for device in mine.devices}
         for owner, resident in list(self._kept.items()):
@@ -126,18 +155,19 @@ class Leases:
             if owner == mine.owner and theirs == names:
                 kept = self._kept.pop(owner)
             elif owner == mine.owner:
-                self._evict(owner, "it is wanted on other devices")
+                self._evict(owner, "it is wanted on other devices", mine.emit)
         ours = kept.bytes_by_device() if kept else {}
         for owner, resident in list(self._kept.items()):
             here = [device for device in resident.devices if device.name in names]
             if any(device.hold_ceiling().usable_bytes < needed_bytes - ours.get(device.name, 0) for device in here):
-                self._evict(owner, f"{mine.owner} needs the room")
+                self._evict(owner, f"{mine.owner} needs the room", mine.emit)
                 evicted.append(owner)
         # of the devices as they are without us; what we left there earlier is ours
-        mine.before = {
+        before = {
             device.name: max(0, device.snapshot().allocated_bytes - ours.get(device.name, 0)) for device in mine.devices
         }
-        return kept, evicted
+        mine._begin(kept, before)
+        return evicted
 
     def _give_back(self, mine: Lease, keep: bool) -> None:
         leftovers: list[str] = []
@@ -158,16 +188,18 @@ class Leases:
                 self._held.remove(mine)
                 # companions may move to each other's devices: what is left is seen when the last of them has gone
                 befores = self._befores.setdefault(mine.party, {})
-                befores.update({device.name: (device, mine.before.get(device.name, 0)) for device in mine.devices})
+                befores.update(
+                    {device.name: (device, mine.bytes_before.get(device.name, 0)) for device in mine.devices}
+                )
                 last = not any(lease.party == mine.party for lease in self._held)
                 if last:
                     del self._befores[mine.party]
                 self._changed.notify_all()
-        mine.moving_seconds += time.perf_counter() - started
+        mine._end(time.perf_counter() - started)
         memory = [device.snapshot() for device in mine.devices]
         if last and not keep:
             leftovers += _bytes_left(befores)
-        self._emit(
+        mine.emit(
             LeaseReleased(
                 collection=mine.collection,
                 model=mine.owner,
@@ -180,17 +212,17 @@ class Leases:
             )
         )
 
-    def _evict(self, owner: str, why: str) -> None:
+    def _evict(self, owner: str, why: str, emit: Emit) -> None:
         resident = self._kept.pop(owner)
         leftovers = resident.evict()
         for device in resident.devices:
             device.release_cache()
         devices = [device.name for device in resident.devices]
-        self._emit(ModelEvicted(model=owner, devices=devices, why=why, leftovers=leftovers))
+        emit(ModelEvicted(model=owner, devices=devices, why=why, leftovers=leftovers))
 
     def _report_acquired(self, mine: Lease, evicted: list[str], waited: float) -> None:
         kept = mine.resident
-        self._emit(
+        mine.emit(
             LeaseAcquired(
                 collection=mine.collection,
                 model=mine.owner,
@@ -209,7 +241,7 @@ def _bytes_left(befores: dict[str, tuple[Device, int]]) -> list[str]:
     more = {
         name: device.snapshot().allocated_bytes - before
         for name, (device, before) in befores.items()
-        if not isinstance(device, CpuDevice)
+        if device.has_ceiling
     }
     return [f"{count} bytes on {name}" for name, count in more.items() if count > 0]
 

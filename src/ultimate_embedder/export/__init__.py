@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.export.parquet import PointsFile
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
-from ultimate_embedder.export.write import export_problem, has_exports, read_export_journal, write_exports
+from ultimate_embedder.export.write import (
+    export_copies,
+    export_problem,
+    has_exports,
+    read_export_journal,
+    write_exports,
+)
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.server import UploadReport, upload
@@ -13,6 +19,7 @@ __all__ = [
     "Points",
     "PointsFile",
     "UploadReport",
+    "export_copies",
     "export_problem",
     "has_exports",
     "point_id",

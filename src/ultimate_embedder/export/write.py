@@ -25,6 +25,7 @@ WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path]
     "qdrant": (lambda _: "qdrant", qdrant.write),
 }
 
+EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}  # in sizes of the vectors
 JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
 
@@ -51,6 +52,11 @@ def write_exports(
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
+
+
+def export_copies(kinds: Sequence[ExportKind]) -> float:
+    """The size of these exports together, in sizes of the vectors as float32."""
+    return sum(EXPORT_SIZES[kind] for kind in kinds)
 
 
 def has_exports(folder: Path, kinds: Sequence[ExportKind]) -> bool:

@@ -93,7 +93,7 @@ class PassSummary(_Part):
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
     truncated: int = 0
-    exact_rows: int = Field(0, description="rows computed again in fp32 because their vectors were unusable")
+    fp32_rows: int = Field(0, description="rows computed again in fp32 because their vectors were unusable")
     seconds: float = 0.0
     tokenize_seconds: float = Field(0.0, description="on its own thread, beside the forward")
     forward_seconds: float = 0.0

@@ -76,6 +76,7 @@ class SummaryBuilder:
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
             events.ExportWritten: self._export_written,
+            events.CompanionPlaced: self._mitigated,
             events.Mitigated: self._mitigated,
             events.Warned: self._warned,
             events.CollectionFinished: self._collection_finished,
@@ -207,7 +208,7 @@ class SummaryBuilder:
         current.padded_tokens += event.padded_tokens
         current.forward_seconds += event.forward_seconds
         current.wait_seconds += event.wait_seconds
-        current.exact_rows += event.exact_rows
+        current.fp32_rows += event.fp32_rows
         done = current.tokens_by_device.get(event.device, 0)
         current.tokens_by_device[event.device] = done + event.tokens
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
@@ -272,7 +273,7 @@ class SummaryBuilder:
             )
         )
 
-    def _mitigated(self, event: events.Mitigated) -> None:
+    def _mitigated(self, event: events.Mitigated | events.CompanionPlaced) -> None:
         entry = MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
         self._of(event).mitigations.append(entry)
 

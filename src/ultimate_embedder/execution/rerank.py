@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.batching import BatchCutter
 from ultimate_embedder.devices import Device, Leases
+from ultimate_embedder.events import Emit, Mitigated
+from ultimate_embedder.execution.encode import ENOUGH_TOKENS
+from ultimate_embedder.execution.ladder import Mitigation
+from ultimate_embedder.execution.placement import Placement, place
+from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Reranker
-from ultimate_embedder.passes.placement import Placement, place
-from ultimate_embedder.passes.run import ENOUGH_TOKENS
-from ultimate_embedder.passes.worker import Report, Worker
 
 
 def rerank(
     query: str,
     texts: Sequence[str],
     reranker: Reranker,
-    exact: Callable[[], Reranker],
+    fp32: Callable[[], Reranker],
     devices: Sequence[Device],
     leases: Leases,
-    report: Report,
+    emit: Emit,
 ) -> np.ndarray:
     """A score for each text; the higher, the better it answers the query."""
+
+    def report(mitigation: Mitigation, details: dict[str, Any]) -> None:
+        emit(Mitigated(kind=mitigation.kind, details={"model": reranker.name, **details}))
+
     pairs = reranker.pairs(query, texts)
     scores = np.empty(len(texts), np.float32)
-    with leases.lease(reranker.name, devices) as lease:
-        placement: Placement = place(reranker, devices, "none", report)
-        lease.resident = placement
+    with leases.lease(reranker.name, devices, emit) as lease:
+        placement = lease.occupy(Placement, lambda: place(reranker, devices, "none", report))
         model, device = placement.seats[0]
-        worker = Worker(model, device, exact, report, is_bad=lambda rows: ~np.isfinite(rows).all(axis=1))
+        worker = Worker(model, device, fp32, report, is_bad=lambda rows: ~np.isfinite(rows).all(axis=1))
         cutter = BatchCutter(pairs.lengths, device.fixed_budget_tokens or ENOUGH_TOKENS)
         while batch := cutter.cut(worker.most_rows):
             scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ultimate_embedder.passes.modes import TURNS, Need, assign_devices, choose_mode
-from ultimate_embedder.passes.schedule import Cost, turn_texts
+from ultimate_embedder.planning import MODES, MemoryNeed, assign_devices, choose_mode
 
-SMALL = Need("small", weight_bytes=10, smallest_bytes=2, comfortable_bytes=20)
-MEDIUM = Need("medium", weight_bytes=20, smallest_bytes=4, comfortable_bytes=40)
-LARGE = Need("large", weight_bytes=60, smallest_bytes=6, comfortable_bytes=80)
+SMALL = MemoryNeed("small", weight_bytes=10, smallest_bytes=2, comfortable_bytes=20)
+MEDIUM = MemoryNeed("medium", weight_bytes=20, smallest_bytes=4, comfortable_bytes=40)
+LARGE = MemoryNeed("large", weight_bytes=60, smallest_bytes=6, comfortable_bytes=80)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ LARGE = Need("large", weight_bytes=60, smallest_bytes=6, comfortable_bytes=80)
         ([LARGE, MEDIUM, SMALL], [200, 20, 200], [0, 2, 1]),
     ],
 )
-def test_each_model_gets_a_device(needs: list[Need], room_bytes: list[int], places: list[int | None]) -> None:
+def test_each_model_gets_a_device(needs: list[MemoryNeed], room_bytes: list[int], places: list[int | None]) -> None:
     assert assign_devices(needs, room_bytes) == places
 
 
@@ -59,7 +58,7 @@ def test_each_model_gets_a_device(needs: list[Need], room_bytes: list[int], plac
     ],
 )
 def test_in_comfort_a_device_must_hold_a_comfortable_batch(
-    needs: list[Need], room_bytes: list[int], places: list[int | None]
+    needs: list[MemoryNeed], room_bytes: list[int], places: list[int | None]
 ) -> None:
     assert assign_devices(needs, room_bytes, comfortably=True) == places
 
@@ -77,7 +76,7 @@ def test_in_comfort_a_device_must_hold_a_comfortable_batch(
     ],
 )
 def test_auto_means_all_at_once_where_all_fit_in_comfort(
-    needs: list[Need], room_bytes: list[int], mode: str, why: str
+    needs: list[MemoryNeed], room_bytes: list[int], mode: str, why: str
 ) -> None:
     chosen, reason = choose_mode(needs, room_bytes)
     assert chosen == mode
@@ -85,29 +84,12 @@ def test_auto_means_all_at_once_where_all_fit_in_comfort(
 
 
 def test_the_reason_names_the_size_that_was_missing() -> None:
-    primary = Need("primary", 10**9, 10**6, 10**9)
-    companion = Need("companion", 3 * 10**9, 10**6, 10**9)
+    primary = MemoryNeed("primary", 10**9, 10**6, 10**9)
+    companion = MemoryNeed("companion", 3 * 10**9, 10**6, 10**9)
     _, reason = choose_mode([primary, companion], [4 * 10**9])
     assert reason == "no device has 4,000 MB for companion beside the models before it"
 
 
-def test_only_simultaneous_has_models_together_and_only_sequential_gives_devices_back_between_windows() -> None:
-    assert [mode for mode, turns in TURNS.items() if turns.together] == ["simultaneous"]
-    assert [mode for mode, turns in TURNS.items() if turns.lease == "window"] == ["sequential"]
-
-
-@pytest.mark.parametrize(
-    ("texts", "moving_seconds", "working_seconds", "wanted"),
-    [
-        (100, 0.0, 10.0, 0),  # weights that move for nothing may move at any time
-        (1900, 1.0, 19.0, 1900),  # 5 % as it is
-        (1900, 2.0, 19.0, 3800),
-        (1900, 0.5, 19.0, 950),
-        (100, 10.0, 1.0, 19_000),
-        (0, 0.0, 0.0, 0),  # nobody worked
-    ],
-)
-def test_a_turn_is_so_long_that_a_twentieth_of_it_goes_into_moving(
-    texts: int, moving_seconds: float, working_seconds: float, wanted: int
-) -> None:
-    assert turn_texts(Cost(texts, moving_seconds, working_seconds)) == pytest.approx(wanted, abs=1)
+def test_only_simultaneous_has_models_together_and_only_sequential_gives_devices_back_between_turns() -> None:
+    assert [mode for mode, turns in MODES.items() if turns.together] == ["simultaneous"]
+    assert [mode for mode, turns in MODES.items() if turns.lease == "turn"] == ["sequential"]

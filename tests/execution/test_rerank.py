@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from sentence_transformers import CrossEncoder
@@ -12,8 +10,8 @@ from tests.support.tiny_models import tiny_cross_encoder
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices import CpuDevice, Leases
 from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased
+from ultimate_embedder.execution import rerank
 from ultimate_embedder.models import Reranker, load_reranker, resolve_reranker
-from ultimate_embedder.passes import rerank
 
 QUERY = "which one?"
 TEXTS = [f"{number} " * (number % 60 + 1) for number in range(80)]  # too many tokens for one batch
@@ -26,10 +24,7 @@ def reranker(seen: list[Event]) -> Reranker:
 
 
 def run(reranker: Reranker, texts: list[str], seen: list[Event]) -> np.ndarray:
-    def report(kind: str, details: dict[str, Any]) -> None:
-        raise AssertionError(f"nothing should have gone wrong: {kind} {details}")
-
-    return rerank(QUERY, texts, reranker, lambda: reranker, [CpuDevice()], Leases(seen.append), report)
+    return rerank(QUERY, texts, reranker, lambda: reranker, [CpuDevice()], Leases(), seen.append)
 
 
 def test_every_text_gets_its_own_score_whatever_batch_it_is_in(reranker: Reranker, seen: list[Event]) -> None:

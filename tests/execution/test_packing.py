@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.tiny_models import tiny_model
+from ultimate_embedder.execution.packing import PACKING_TRIALS, Packing
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
-from ultimate_embedder.passes.packing import PACKING_TRIALS, Packing
 
 UNEVEN, EVEN = np.array([9, 5, 5]), np.array([5, 5, 5])
 

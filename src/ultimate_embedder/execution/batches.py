@@ -1,4 +1,4 @@
-"""A batch on its way: given to a device, and come back."""
+"""A batch that a device computes, and its vectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EncodedBatch:
     started: StartedBatch
     vectors: np.ndarray
     bad: np.ndarray
-    exact_rows: int
+    fp32_rows: int
     waited: float
     """How long the device had nothing to do before it."""
     seconds: float

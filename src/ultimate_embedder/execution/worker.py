@@ -7,32 +7,44 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, Layout, MemoryModel, after_failure, after_success, decide
 from ultimate_embedder.devices import CpuDevice, Device, Fetch
+from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch, bad_rows
+from ultimate_embedder.execution.ladder import (
+    BATCH_GROWN,
+    BATCH_REDUCED,
+    BATCH_REDUCED_AFTER_OOM,
+    COMPANION_PAUSED,
+    COMPANION_TO_CPU,
+    COMPANION_TO_GPU,
+    FP32_RERUN,
+    LADDER,
+    WEIGHTS_BACK,
+    WITHOUT_WEIGHTS,
+    Companion,
+    Report,
+    Situation,
+    climb,
+)
+from ultimate_embedder.execution.packing import Packing, layout_of
+from ultimate_embedder.execution.placement import move
 from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
-from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch, bad_rows
-from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
-from ultimate_embedder.passes.packing import Packing, layout_of
-from ultimate_embedder.passes.placement import move
 from ultimate_embedder.types import MemorySnapshot
 from ultimate_embedder.vectors import shorten
 
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
 
-Report = Callable[[str, dict[str, Any]], None]
 
-
-@dataclass(frozen=True)
+@dataclass
 class Learned:
-    """What batches have taught about a model on a device."""
+    """What batches have taught one worker about a model on a device; belongs to one worker at a time."""
 
     memory: MemoryModel
-    allowance: Allowance | None
     packing: Packing
+    allowance: Allowance | None = None
 
 
 class Worker:
@@ -42,7 +54,7 @@ class Worker:
         self,
         encoder: LoadedModel,
         device: Device,
-        exact_encoder: Callable[[], LoadedModel],
+        fp32_encoder: Callable[[], LoadedModel],
         report: Report,
         *,
         dim: int | None = None,
@@ -61,19 +73,14 @@ class Worker:
         self._refuges = refuges
         self._busy = threading.Lock()
         self._encoder = encoder
-        self._exact_encoder = exact_encoder
+        self._fp32_encoder = fp32_encoder
         self._report = report
         self._dim = dim
-        self._packing = learned.packing if learned else Packing()
         self._is_bad = is_bad or partial(bad_rows, unit_norm=dim is not None or encoder.unit_norm)
-        self._memory = learned.memory if learned else MemoryModel(self._predict)
-        self._memory.predict_peak = self._predict
-        self._allowance: Allowance | None = learned.allowance if learned else None
-        self._idle_since = device.mark()
-
-    def learned(self) -> Learned:
+        self.learned = learned or Learned(MemoryModel(self._predict), Packing())
         """What a worker on the same device needs not learn again."""
-        return Learned(self._memory, self._allowance, self._packing)
+        self.learned.memory.predict_peak = self._predict
+        self._idle_since = device.mark()
 
     def most_rows(self, longest: int) -> int:
         """How many rows of that length the next batch may have."""
@@ -81,26 +88,27 @@ class Worker:
             device = self.device
             if device.fixed_budget_tokens is not None:
                 return device.fixed_budget_tokens // max(1, longest)
-            with device.turn:  # else another model's activations would be taken for weights
+            with device.lock:  # else another model's activations would be taken for weights
                 if device is self.device:
                     return self._most_rows(longest)
 
     def _most_rows(self, longest: int) -> int:
-        decision = decide(self._allowance, self.device.hold_ceiling(), self._memory.reserve_ratio)
-        layout: Layout = "packed" if self._packing.settled else "padded"
-        rows = self._memory.most_rows(longest, decision.allowance.activation_bytes, layout)
-        if self._allowance is not None and decision.action != "keep":
-            before = self._allowance.activation_bytes
+        memory = self.learned.memory
+        decision = decide(self.learned.allowance, self.device.hold_ceiling(), memory.reserve_ratio)
+        layout: Layout = "packed" if self.learned.packing.settled else "padded"
+        rows = memory.most_rows(longest, decision.allowance.activation_bytes, layout)
+        if self.learned.allowance is not None and decision.action != "keep":
+            before = self.learned.allowance.activation_bytes
             self._report(
-                f"adaptive_batch_{'reduce' if decision.action == 'shrink' else 'grow'}",
+                BATCH_REDUCED if decision.action == "shrink" else BATCH_GROWN,
                 {
                     "reason": decision.reason,
                     "longest": longest,
-                    "before": {"rows": self._memory.most_rows(longest, before, layout), "activation_bytes": before},
+                    "before": {"rows": memory.most_rows(longest, before, layout), "activation_bytes": before},
                     "after": {"rows": rows, "activation_bytes": decision.allowance.activation_bytes},
                 },
             )
-        self._allowance = decision.allowance
+        self.learned.allowance = decision.allowance
         return rows * self.device.lanes
 
     def encode(self, texts: TokenizedTexts, batch: Batch) -> EncodedBatch:
@@ -117,7 +125,7 @@ class Worker:
         while True:
             device = self.device
             # the device before ourselves: who has it may ask us to make room meanwhile
-            with device.turn, self._busy:
+            with device.lock, self._busy:
                 if device is self.device:
                     return self._start(texts, batch)
 
@@ -126,13 +134,13 @@ class Worker:
         vectors = started.fetch()
         seconds = started.ended.seconds_since(started.begun)
         if started.whole:
-            self._packing.note(started.packed, started.lengths, seconds)
+            self.learned.packing.note(started.packed, started.lengths, seconds)
         if self._dim is not None:
             vectors = shorten(vectors, self._dim)
         bad = self._is_bad(vectors)
-        exact_rows = self._rerun_exactly(started, vectors, bad)
+        fp32_rows = self._rerun_in_fp32(started, vectors, bad)
         waited = started.begun.seconds_since(started.idle_since)
-        return EncodedBatch(started, vectors, bad, exact_rows, waited, seconds)
+        return EncodedBatch(started, vectors, bad, fp32_rows, waited, seconds)
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -142,7 +150,7 @@ class Worker:
             self._encoder.model.to("cpu")
             self.device.release_cache()
             self.pauses += 1
-        self._report("companion_paused", {"device": self.device.name, "weight_bytes": self._encoder.weight_bytes})
+        self._report(COMPANION_PAUSED, {"device": self.device.name, "weight_bytes": self._encoder.weight_bytes})
         return True
 
     def move_away(self) -> bool:
@@ -153,25 +161,26 @@ class Worker:
             before.release_cache()
             refuge = next((each for each in self._refuges if move(self._encoder, each)), None)
             if refuge is None:
-                self._encoder = self._exact_encoder()
+                self._encoder = self._fp32_encoder()
             self.device = refuge or CpuDevice()
             self._idle_since = self.device.mark()
-            self._memory, self._allowance = MemoryModel(self._predict), None
-        kind = "companion_gpu_routed" if refuge else "companion_cpu_fallback"
-        self._report(kind, {"before": before.name, "after": self.device.name})
+            self.learned = Learned(MemoryModel(self._predict), self.learned.packing)
+        self._report(
+            COMPANION_TO_GPU if refuge else COMPANION_TO_CPU, {"before": before.name, "after": self.device.name}
+        )
         return True
 
     def _start(self, texts: TokenizedTexts, batch: Batch) -> StartedBatch:
         device, idle_since = self.device, self._idle_since
         before = device.hold_ceiling()
         device.reset_peak()
-        packed = self._packing.choose(self._encoder, texts.lengths[batch.rows])
+        packed = self.learned.packing.choose(self._encoder, texts.lengths[batch.rows])
         predicted = self._predicted(texts, batch.rows, packed)
         begun = device.mark()
         fetch, whole = self._run(texts, batch.rows, packed)
         self._idle_since = device.mark()
         after = device.snapshot()  # the allocator's books: they are ahead of the device, and complete
-        learns = whole and device.fixed_budget_tokens is None and device.lanes == 1
+        learns = whole and device.has_ceiling and device.lanes == 1
         if learns:
             self._learn(texts, batch, packed, before, after)
         return StartedBatch(
@@ -211,7 +220,7 @@ class Worker:
             device=self.device,
             texts=texts,
             rows=rows,
-            exact_encoder=self._exact_encoder,
+            fp32_encoder=self._fp32_encoder,
             encode_part=lambda part: self._run(texts, part)[0](),
             companions=self._companions,
         )
@@ -229,34 +238,34 @@ class Worker:
             return True
         if not move(self._encoder, self.device):
             return False
-        self._report("weights_back", {"weight_bytes": self._encoder.weight_bytes})
+        self._report(WEIGHTS_BACK, {"weight_bytes": self._encoder.weight_bytes})
         return True
 
     def _remember_failure(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> None:
-        if self._allowance is None:
+        if self.learned.allowance is None:
             return
-        before = self._allowance
-        self._allowance = after_failure(before, self._predicted(texts, rows, packed))
+        before = self.learned.allowance
+        self.learned.allowance = after_failure(before, self._predicted(texts, rows, packed))
         self._report(
-            "adaptive_batch_reduce_after_oom",
+            BATCH_REDUCED_AFTER_OOM,
             {
                 "rows": len(rows),
                 "longest": int(texts.lengths[rows].max()),
                 "before": {"activation_bytes": before.activation_bytes},
-                "after": {"activation_bytes": self._allowance.activation_bytes},
+                "after": {"activation_bytes": self.learned.allowance.activation_bytes},
             },
         )
 
-    def _rerun_exactly(self, started: StartedBatch, vectors: np.ndarray, bad: np.ndarray) -> int:
+    def _rerun_in_fp32(self, started: StartedBatch, vectors: np.ndarray, bad: np.ndarray) -> int:
         """Compute unusable vectors again in fp32; `vectors` and `bad` are corrected in place."""
         count = int(bad.sum())
         if not count or started.dtype == "float32":
             return 0
-        exact = self._exact_encoder()
-        again = exact.forward(exact.batch(started.texts, started.rows[bad])).cpu().numpy()
+        fp32 = self._fp32_encoder()
+        again = fp32.forward(fp32.batch(started.texts, started.rows[bad])).cpu().numpy()
         vectors[bad] = shorten(again, self._dim) if self._dim is not None else again
         bad[:] = self._is_bad(vectors)
-        self._report("fp32_rerun", {"rows": count, "still_unusable": int(bad.sum())})
+        self._report(FP32_RERUN, {"rows": count, "still_unusable": int(bad.sum())})
         return count
 
     def _learn(
@@ -264,19 +273,19 @@ class Worker:
     ) -> None:
         lengths = texts.lengths[batch.rows]
         used = after.peak_bytes - before.allocated_bytes
-        self._memory.observe(_full_rows(lengths, packed), batch.longest, layout_of(lengths, packed), used)
+        self.learned.memory.observe(_full_rows(lengths, packed), batch.longest, layout_of(lengths, packed), used)
         if after.peak_reserved_bytes > before.reserved_bytes:
-            self._memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
-        if self._allowance is not None:
-            self._allowance = after_success(self._allowance)
+            self.learned.memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
+        if self.learned.allowance is not None:
+            self.learned.allowance = after_success(self.learned.allowance)
 
     def _predicted(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> int:
-        if self.device.fixed_budget_tokens is not None:
+        if not self.device.has_ceiling:
             return 0
         lengths = texts.lengths[rows]
         whole = _full_rows(lengths, packed)
         rows_each = whole if self.device.lanes == 1 else math.ceil(whole / self.device.lanes)
-        return self._memory.allocated_bytes(rows_each, int(lengths.max()), layout_of(lengths, packed))
+        return self.learned.memory.allocated_bytes(rows_each, int(lengths.max()), layout_of(lengths, packed))
 
     def _predict(self, rows: int, length: int) -> int:
         if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:

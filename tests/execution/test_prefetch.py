@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ultimate_embedder.passes.ahead import run_ahead
+from ultimate_embedder.execution.prefetch import prefetch
 
 
 def test_items_come_in_order() -> None:
-    assert list(run_ahead(range(100), depth=3)) == list(range(100))
+    assert list(prefetch(range(100), depth=3)) == list(range(100))
 
 
 def test_an_error_comes_out_after_the_items_before_it() -> None:
@@ -20,7 +20,7 @@ def test_an_error_comes_out_after_the_items_before_it() -> None:
 
     got: list[int] = []
     with pytest.raises(ValueError, match="no more"):
-        got.extend(run_ahead(items()))
+        got.extend(prefetch(items()))
     assert got == [1]
 
 
@@ -32,13 +32,13 @@ def test_the_producer_works_while_the_reader_does() -> None:
             produced.append(number)
             yield number
 
-    for number in run_ahead(items()):
+    for number in prefetch(items()):
         time.sleep(0.05)
         assert max(produced) >= min(number + 1, 2)
 
 
 def test_a_reader_that_stops_early_leaves_no_thread() -> None:
     before = threading.active_count()
-    for _ in run_ahead(iter(range(10**9))):
+    for _ in prefetch(iter(range(10**9))):
         break
     assert threading.active_count() == before

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ultimate_embedder.config import Parallelism
 from ultimate_embedder.devices import Device, DeviceGroup
+from ultimate_embedder.execution.ladder import DEVICE_WITHOUT_ROOM, WEIGHTS_ON_HOST, Report
 from ultimate_embedder.models import LoadedModel
-
-Report = Callable[[str, dict[str, Any]], None]
 
 
 class Placement:
@@ -119,14 +117,14 @@ def _place_split(encoder: LoadedModel, devices: Sequence[Device], report: Report
 def _without_weights(
     encoder: LoadedModel, devices: Sequence[Device], report: Report
 ) -> list[tuple[LoadedModel, Device]]:
-    report("weights_on_host", {"device": devices[0].name, "weight_bytes": encoder.weight_bytes})
+    report(WEIGHTS_ON_HOST, {"device": devices[0].name, "weight_bytes": encoder.weight_bytes})
     return [(encoder, devices[0])]
 
 
 def _report_no_room(encoder: LoadedModel, device: Device, report: Report) -> None:
     room = device.snapshot().usable_bytes
     details = {"device": device.name, "usable_bytes": room, "weight_bytes": encoder.weight_bytes}
-    report("device_without_room", details)
+    report(DEVICE_WITHOUT_ROOM, details)
 
 
 def move(encoder: LoadedModel, device: Device) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ultimate_embedder.passes.writer import MOST_WAITING, StoreWriter
+from ultimate_embedder.execution.writer import MOST_WAITING, VectorWriter
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import VectorStore
 
@@ -19,7 +19,7 @@ def rows(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def store_many(store: VectorStore) -> None:
-    with StoreWriter(store) as writer:
+    with VectorWriter(store) as writer:
         for number in range(5 * MOST_WAITING):
             writer.append(*rows(number))
 
@@ -40,7 +40,7 @@ def test_an_error_of_the_disk_comes_out(tmp_path: Path) -> None:
 
 def test_an_error_of_the_work_is_not_hidden_and_what_was_done_is_kept(tmp_path: Path) -> None:
     def work() -> None:
-        with StoreWriter(VectorStore(tmp_path, IDENTITY)) as writer:
+        with VectorWriter(VectorStore(tmp_path, IDENTITY)) as writer:
             writer.append(*rows(7))
             raise ValueError("of the work")
 

@@ -1,4 +1,4 @@
-"""Run an iterator ahead of its reader, on a thread of its own."""
+"""Prefetch the items of an iterator on a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _End:
         self.error = error
 
 
-def run_ahead(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
-    """Yield `items`, computing up to `depth` of them in advance; an error comes out where its item would.
+def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
+    """Yield `items`, computing up to `depth` of them in advance; an error is raised where its item would be.
 
     When the reader stops early the thread ends after the item it is at.
     """
@@ -44,7 +44,7 @@ def run_ahead(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, No
         else:
             put(_End(None))
 
-    thread = threading.Thread(target=produce, name="run-ahead", daemon=True)
+    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
     thread.start()
     try:
         while not isinstance(item := ready.get(), _End):

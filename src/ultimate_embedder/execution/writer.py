@@ -1,4 +1,4 @@
-"""Store vectors on a thread of its own, so that no device waits for the disk."""
+"""Store vectors on a separate thread, so that no device waits for the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ultimate_embedder.vectors import VectorStore
+from ultimate_embedder.execution.executor import VectorSink
 
 MOST_WAITING = 8  # batches; then whoever computes waits for the disk after all, and memory stays bounded
 
@@ -20,16 +20,16 @@ class _Rows(NamedTuple):
     truncated: np.ndarray
 
 
-class StoreWriter:
+class VectorWriter:
     """Takes vectors from any thread. A context manager: when it ends, everything is on disk, or its error is raised."""
 
-    def __init__(self, store: VectorStore) -> None:
-        self._store = store
+    def __init__(self, sink: VectorSink) -> None:
+        self._sink = sink
         self._waiting: queue.Queue[_Rows | None] = queue.Queue(MOST_WAITING)
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._write, name="store-writer", daemon=True)
+        self._thread = threading.Thread(target=self._write, name="vector-writer", daemon=True)
 
-    def __enter__(self) -> StoreWriter:
+    def __enter__(self) -> VectorWriter:
         self._thread.start()
         return self
 
@@ -54,11 +54,11 @@ class StoreWriter:
         while (rows := self._waiting.get()) is not None:
             if self._error is None:
                 try:
-                    self._store.append(*rows)
+                    self._sink.append(*rows)
                 except BaseException as error:  # noqa: BLE001 - raised again where the vectors come from
                     self._error = error
         if self._error is None:
             try:
-                self._store.seal()
+                self._sink.seal()
             except BaseException as error:  # noqa: BLE001 - as above
                 self._error = error

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from ultimate_embedder.errors import forget_frames
 
 
-def run_all(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
+def run_together(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
     """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
         futures = [pool.submit(_without_frames, job) for job in jobs]

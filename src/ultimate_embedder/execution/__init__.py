@@ -1,0 +1,23 @@
+"""Carry out what was planned: the executor of this machine, the loop that encodes, its workers, the ladder."""
+
+from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
+from ultimate_embedder.execution.ladder import LADDER, MITIGATIONS, Mitigation
+from ultimate_embedder.execution.local import LocalExecutor
+from ultimate_embedder.execution.pass_store import open_store
+from ultimate_embedder.execution.rerank import rerank
+from ultimate_embedder.execution.run import CollectionWork, run_passes
+
+__all__ = [
+    "LADDER",
+    "MITIGATIONS",
+    "CollectionWork",
+    "Executor",
+    "LocalExecutor",
+    "Mitigation",
+    "PassWork",
+    "TextSource",
+    "VectorSink",
+    "open_store",
+    "rerank",
+    "run_passes",
+]

@@ -1,0 +1,100 @@
+"""The one loop that encodes: tokenise | cut | forward | check | store, overlapped. It knows neither modes nor files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+
+from ultimate_embedder.execution.batch_queue import BatchQueue
+from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
+from ultimate_embedder.execution.concurrent import run_together
+from ultimate_embedder.execution.executor import PassWork
+from ultimate_embedder.execution.prefetch import prefetch
+from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_windows
+from ultimate_embedder.execution.worker import Worker
+from ultimate_embedder.execution.writer import VectorWriter
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.planning import Rows, TaskResult
+
+ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
+
+
+def encode(
+    rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder, may_continue: Callable[[], bool]
+) -> TaskResult:
+    """Give every text among `rows` that needs one a vector, on all workers, as long as `may_continue` says so.
+
+    `tokenizer` is the host's encoder, not a worker's: it is used on another thread.
+    """
+    tally = _Tally()
+    with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
+        queue = BatchQueue(
+            windows,
+            lanes=workers[0].device.lanes,
+            workers=len(workers),
+            enough_tokens=max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers),
+            on_window=work.events.tokenized,
+            may_continue=may_continue,
+        )
+
+        def finish(window: Window, encoded: EncodedBatch) -> None:
+            good = encoded.started.rows[~encoded.bad]
+            writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
+            tally.add(encoded)
+            work.events.encoded(encoded)
+
+        run_together([partial(_work, worker, queue, finish) for worker in workers], queue.stop)
+    return tally.result()
+
+
+def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
+    windows = tokenize_windows(work.texts.read(rows), tokenizer, work.tokens)
+    if tokenizer.tokenizes and any(worker.device.has_ceiling for worker in workers):
+        return predict_ahead(windows, tokenizer)
+    return windows
+
+
+def _work(worker: Worker, queue: BatchQueue, finish: Callable[[Window, EncodedBatch], None]) -> None:
+    """Two batches at a time: while a card computes one, the one before is stored and the next is prepared."""
+    with worker.device.computing():
+        worker.wait_from_here()
+        computing: list[tuple[Window, StartedBatch]] = []
+
+        def finish_oldest() -> None:
+            if computing:
+                window, started = computing.pop(0)
+                finish(window, worker.finish(started))
+
+        try:
+            while taken := queue.take(worker.most_rows):
+                window, batch = taken
+                computing.append((window, worker.start(window.texts, batch)))
+                if len(computing) > 1 or not worker.device.runs_ahead:
+                    finish_oldest()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                finish_oldest()
+            raise
+        finish_oldest()
+
+
+class _Tally:
+    """Counts what workers have done."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._largest_batch: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, encoded: EncodedBatch) -> None:
+        started, rows = encoded.started, len(encoded.started.rows)
+        with self._lock:
+            self._rows += rows
+            self._largest_batch[started.device] = max(rows, self._largest_batch.get(started.device, 0))
+
+    def result(self) -> TaskResult:
+        with self._lock:
+            return TaskResult(self._rows, dict(self._largest_batch))

@@ -1,0 +1,65 @@
+"""The seam between what is to be done and where: an executor is handed steps and gives results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ultimate_embedder.execution.pass_events import PassEvents
+from ultimate_embedder.planning import DeviceRoom, MemoryNeed, PassPlan, Rows, Step, StepResult
+from ultimate_embedder.vectors import TokenStore
+
+
+class TextSource(Protocol):
+    """The texts of a pass that have no vector yet."""
+
+    def count(self, rows: Rows) -> int:
+        """How many of these rows have a text to encode."""
+        ...
+
+    def read(self, rows: Rows) -> Iterator[tuple[np.ndarray, list[str]]]:
+        """Yield keys and texts of these rows, as many at a time as are tokenised together."""
+        ...
+
+
+class VectorSink(Protocol):
+    """Where vectors go."""
+
+    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+        """Take the vectors of some texts; `truncated` marks texts that were cut at the token limit."""
+        ...
+
+    def seal(self) -> None:
+        """Make everything that was appended durable."""
+        ...
+
+
+@dataclass(frozen=True)
+class PassWork:
+    """What a pass works on: texts in, vectors and events out."""
+
+    plan: PassPlan
+    texts: TextSource
+    sink: VectorSink
+    events: PassEvents
+    tokens: TokenStore | None = None
+    """Token ids that passes with the same tokenizer share."""
+
+
+class Executor(Protocol):
+    """Carries out steps, here or elsewhere."""
+
+    def rooms(self) -> list[DeviceRoom]:
+        """The devices, and the room that they have now."""
+        ...
+
+    def memory_need(self, plan: PassPlan) -> MemoryNeed:
+        """What a model takes on a device, predicted."""
+        ...
+
+    def execute(self, step: Step, works: Mapping[int, PassWork]) -> StepResult:
+        """Run the tasks of a step to their end, or until the run is stopped; `works` are by number of the pass."""
+        ...

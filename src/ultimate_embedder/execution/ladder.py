@@ -1,0 +1,207 @@
+"""The mitigation ladder: what is done, in this order, so that a run never dies of out-of-memory.
+
+Before a batch (`batching/controller.py`) the next one is made smaller, before the margin is crossed; it grows back when
+the pressure is gone. After an out-of-memory error `LADDER` is climbed, for the batch that failed and no other. When
+nothing helped the collection fails, and keeps what is done. `MITIGATIONS` lists all
+kinds of decisions that are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ultimate_embedder.devices import Device
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.models import (
+    LoadedModel,
+    NotApplicableError,
+    TokenizedTexts,
+    chunked_feed_forward,
+    streamed_layers,
+)
+
+
+@dataclass(frozen=True)
+class Mitigation:
+    """A kind of decision that changed a batch, a place or a precision."""
+
+    kind: str
+    sentence: str
+
+
+Report = Callable[[Mitigation, dict[str, Any]], None]
+
+
+class NothingHelpedError(UltimateEmbedderError):
+    """Not even the last rung could run a batch."""
+
+
+class Companion(Protocol):
+    """Another model that may be on the device, and can make room."""
+
+    device: Device
+    pauses: int
+
+    def pause(self) -> bool:
+        """Take the weights off the device until there is room for them; False if there were none."""
+
+    def move_away(self) -> bool:
+        """Leave the device for good; False if that is not possible now."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A batch that does not fit, and everything a rung may need to run it all the same."""
+
+    encoder: LoadedModel
+    device: Device
+    texts: TokenizedTexts
+    rows: np.ndarray
+    fp32_encoder: Callable[[], LoadedModel]
+    encode_part: Callable[[np.ndarray], np.ndarray]
+    companions: Sequence[Companion] = ()
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.texts.lengths[self.rows].max())
+
+    def forward(self, encoder: LoadedModel | None = None) -> np.ndarray:
+        """Run the batch as it is."""
+        encoder = encoder or self.encoder
+        return np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Rung(Mitigation):
+    """One way to run a batch that does not fit; raises `NotApplicableError` where it is none."""
+
+    run: Callable[[Situation], np.ndarray]
+
+    @property
+    def name(self) -> str:
+        """A word for it."""
+        return self.kind.removeprefix("oom_")
+
+
+def _pause_companions(situation: Situation) -> np.ndarray:
+    here = [companion for companion in situation.companions if companion.device is situation.device]
+    paused = [companion.pause() for companion in here if not companion.pauses]
+    if not any(paused):
+        raise NotApplicableError("no other model on the device that has not waited before")
+    situation.device.release_cache()
+    return situation.forward()
+
+
+def _move_companions(situation: Situation) -> np.ndarray:
+    here = [companion for companion in situation.companions if companion.device is situation.device]
+    moved = [companion.move_away() for companion in here if companion.pauses]
+    if not any(moved):
+        raise NotApplicableError("no other model on the device that could move")
+    situation.device.release_cache()
+    return situation.forward()
+
+
+def _bisect(situation: Situation) -> np.ndarray:
+    rows = situation.rows
+    if len(rows) < 2:
+        raise NotApplicableError("one text cannot be halved")
+    middle = len(rows) // 2
+    return np.concatenate([situation.encode_part(rows[:middle]), situation.encode_part(rows[middle:])])
+
+
+def _retry(situation: Situation) -> np.ndarray:
+    return situation.forward()
+
+
+def _chunk(situation: Situation) -> np.ndarray:
+    with chunked_feed_forward(situation.encoder.model):
+        return situation.forward()
+
+
+def _stream(situation: Situation) -> np.ndarray:
+    model = situation.encoder.model
+    with streamed_layers(model, situation.device.torch_device), chunked_feed_forward(model):
+        return situation.forward()
+
+
+def _cpu(situation: Situation) -> np.ndarray:
+    return situation.forward(situation.fp32_encoder())
+
+
+STREAM = Rung("oom_stream", "the layers' weights stay on the host and are brought to the device one by one", _stream)
+BISECT = Rung("oom_bisect", "the batch is halved; the size that was too much is remembered", _bisect)
+CPU = Rung("oom_cpu", "this batch is run on the CPU, in fp32", _cpu)
+LADDER: tuple[Rung, ...] = (
+    Rung("oom_pause_companions", "other models on the device wait on the host until there is room", _pause_companions),
+    Rung(
+        "oom_move_companions",
+        "a companion that had to wait before moves to another GPU with room, else to the CPU",
+        _move_companions,
+    ),
+    BISECT,
+    Rung("oom_retry", "a single text is run once more, after the device's cache was released", _retry),
+    Rung("oom_chunk", "the feed-forward is run a few tokens at a time", _chunk),
+    STREAM,
+    CPU,
+)
+# while the weights themselves have no room on the device
+WITHOUT_WEIGHTS: tuple[Rung, ...] = (STREAM, BISECT, CPU)
+
+BATCH_REDUCED = Mitigation("adaptive_batch_reduce", "the next batch is smaller: memory is getting short")
+BATCH_GROWN = Mitigation("adaptive_batch_grow", "the next batch is larger: memory is free again")
+BATCH_REDUCED_AFTER_OOM = Mitigation(
+    "adaptive_batch_reduce_after_oom", "batches are smaller from here on: one ran out of memory"
+)
+COMPANION_PAUSED = Mitigation(
+    "companion_paused", "a companion's weights left the device, to come back when there is room"
+)
+COMPANION_TO_GPU = Mitigation("companion_gpu_routed", "a companion works on another GPU than the primary")
+COMPANION_TO_CPU = Mitigation("companion_cpu_fallback", "a companion works on the CPU: no GPU has room for it")
+WEIGHTS_BACK = Mitigation("weights_back", "weights that had left the device are on it again")
+WEIGHTS_ON_HOST = Mitigation("weights_on_host", "no device has room for the weights: they stay on the host")
+DEVICE_WITHOUT_ROOM = Mitigation("device_without_room", "a device is not used: it has no room for the weights")
+FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32")
+
+MITIGATIONS: tuple[Mitigation, ...] = (
+    BATCH_REDUCED,
+    BATCH_GROWN,
+    BATCH_REDUCED_AFTER_OOM,
+    *LADDER,
+    COMPANION_PAUSED,
+    COMPANION_TO_GPU,
+    COMPANION_TO_CPU,
+    WEIGHTS_BACK,
+    WEIGHTS_ON_HOST,
+    DEVICE_WITHOUT_ROOM,
+    FP32_RERUN,
+)
+
+
+def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> np.ndarray:
+    """Go up the ladder until the batch is done."""
+    refusals = []
+    for rung in rungs:
+        # here and not in an `except` block: there the traceback would still hold the failed activations
+        situation.device.release_cache()
+        try:
+            vectors = rung.run(situation)
+        except NotApplicableError as error:
+            refusals.append(f"{rung.name}: {error}")
+            continue
+        except Exception as error:
+            if not situation.device.is_out_of_memory(error):
+                raise
+            refusals.append(f"{rung.name}: out of memory")
+            error.__traceback__ = None
+            continue
+        report(rung, {"rows": len(situation.rows), "longest": situation.longest})
+        return vectors
+    raise NothingHelpedError(
+        f"a batch of {len(situation.rows)} x {situation.longest} tokens cannot be run: {'; '.join(refusals)}. "
+        "Lower --max-tokens, or free memory, and run the same command again: what is done is kept."
+    )

@@ -1,0 +1,186 @@
+"""The executor of this machine: lease devices, place models, encode, release."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from functools import partial
+
+from ultimate_embedder.batching import EXPECTED_RESERVE_RATIO
+from ultimate_embedder.devices import CpuDevice, Device, Lease
+from ultimate_embedder.execution.concurrent import run_together
+from ultimate_embedder.execution.encode import ENOUGH_TOKENS, encode
+from ultimate_embedder.execution.executor import PassWork
+from ultimate_embedder.execution.placement import Placement, place
+from ultimate_embedder.execution.worker import GUESSED_BYTES_PER_TOKEN, Learned, Worker
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.planning import (
+    DeviceRoom,
+    MemoryNeed,
+    PassPlan,
+    Rows,
+    Step,
+    StepResult,
+    Task,
+    TaskResult,
+)
+from ultimate_embedder.session import Session
+
+COMFORTABLE_LENGTH = 512
+SMALLEST_LENGTH = 2048  # one text of this length is the smallest batch that a device must have room for
+
+
+class LocalExecutor:
+    """Runs the steps of one collection on devices of this machine."""
+
+    def __init__(self, session: Session, devices: Sequence[Device]) -> None:
+        self._session = session
+        self._devices = {device.name: device for device in devices}
+        self._learned: dict[tuple[int, str, int], Learned] = {}  # by pass, device, and worker on that device
+
+    def rooms(self) -> list[DeviceRoom]:
+        """The devices, and the room that they have now."""
+        return [_room(device) for device in self._devices.values()]
+
+    def memory_need(self, plan: PassPlan) -> MemoryNeed:
+        """What a model takes on a device, predicted."""
+        return memory_need(self._session.load(plan))
+
+    def execute(self, step: Step, works: Mapping[int, PassWork]) -> StepResult:
+        """Run the tasks of a step at the same time, each on devices that it leases for the step."""
+        tasks = [task for task in step.tasks if works[task.plan.number].texts.count(task.rows)]
+        if not tasks or self._stopped():
+            return StepResult()
+        started = time.perf_counter()
+        results = {task.plan.number: TaskResult() for task in tasks}
+        with ExitStack() as stack:
+            party = f"{works[tasks[0].plan.number].events.collection} #{started}" if len(tasks) > 1 else None
+            leases, placements, begun = [], [], []
+            for task in tasks:
+                work = works[task.plan.number]
+                leases.append(stack.enter_context(self._lease(task, work, party)))
+                begun.append(time.perf_counter())
+                placements.append(leases[-1].occupy(Placement, partial(self._place, task, leases[-1], work)))
+            workers = self._hire(tasks, placements, works)
+            for part in tasks[0].rows.split(step.lockstep_texts or len(tasks[0].rows)):
+                if self._stopped():
+                    break
+                for number, result in self._encode(tasks, part, workers, works).items():
+                    results[number] += result
+            self._remember(tasks, workers)
+            ended = time.perf_counter()
+        texts = sum(works[task.plan.number].texts.count(task.rows) for task in tasks)
+        moving = sum(lease.moving_seconds for lease in leases)
+        for task, start in zip(tasks, begun, strict=True):
+            results[task.plan.number] = replace(results[task.plan.number], seconds=ended - start)
+        return StepResult(texts, moving, time.perf_counter() - started - moving, results)
+
+    def _encode(
+        self, tasks: Sequence[Task], rows: Rows, workers: Mapping[int, list[Worker]], works: Mapping[int, PassWork]
+    ) -> dict[int, TaskResult]:
+        """Encode some rows with every model at the same time; when one fails the others stop."""
+        failed = threading.Event()
+        results: dict[int, TaskResult] = {}
+
+        def job(plan: PassPlan) -> None:
+            encoder = self._session.load(plan)
+            number = plan.number
+            results[number] = encode(rows, works[number], workers[number], encoder, partial(self._may_continue, failed))
+
+        jobs: list[Callable[[], None]] = [
+            partial(job, task.plan) for task in tasks if works[task.plan.number].texts.count(rows)
+        ]
+        if jobs:
+            run_together(jobs, stop=failed.set)
+        return results
+
+    def _stopped(self) -> bool:
+        return self._session.stop.reason is not None
+
+    def _may_continue(self, failed: threading.Event) -> bool:
+        return not self._stopped() and not failed.is_set()
+
+    def _lease(self, task: Task, work: PassWork, party: str | None) -> AbstractContextManager[Lease]:
+        config, plan = self._session.config, task.plan
+        needed = 0
+        if config.keep_primary or config.warm_cache:
+            need = self.memory_need(plan)
+            needed = int((need.weight_bytes + need.comfortable_bytes) * EXPECTED_RESERVE_RATIO)
+        return self._session.leases.lease(
+            plan.name,
+            [self._device(name, task) for name in task.place.devices],
+            self._session.emit,
+            collection=work.events.collection,
+            party=party,
+            needed_bytes=needed,
+            keep=config.warm_cache or (config.keep_primary and plan.number == 0),
+        )
+
+    def _place(self, task: Task, lease: Lease, work: PassWork) -> Placement:
+        # on a CPU the fp32 model does the work, whatever the pass is in: it is the faster one there
+        half = task.plan.identity.dtype in ("float16", "bfloat16")
+        on_cpu = half and not any(device.has_ceiling for device in lease.devices)
+        encoder = self._session.load_fp32(task.plan) if on_cpu else self._session.load(task.plan)
+        return place(encoder, lease.devices, self._session.config.parallelism, work.events.mitigated)
+
+    def _hire(
+        self, tasks: Sequence[Task], placements: Sequence[Placement], works: Mapping[int, PassWork]
+    ) -> dict[int, list[Worker]]:
+        """The workers of each pass. A model may ask those after it to make room, never those before it: no deadlock."""
+        workers: dict[int, list[Worker]] = {}
+        companions: list[Worker] = []
+        for task, placement in reversed(list(zip(tasks, placements, strict=True))):
+            mine = [
+                Worker(
+                    encoder,
+                    device,
+                    partial(self._session.load_fp32, task.plan),
+                    works[task.plan.number].events.mitigated_on(device.name),
+                    dim=task.plan.identity.dim,
+                    learned=self._learned.get((task.plan.number, device.name, number)),
+                    companions=tuple(companions),
+                    refuges=[self._devices[name] for name in task.place.refuges],
+                )
+                for number, (encoder, device) in enumerate(placement.seats)
+            ]
+            workers[task.plan.number] = mine
+            companions = [*mine, *companions]
+        return workers
+
+    def _remember(self, tasks: Sequence[Task], workers: Mapping[int, list[Worker]]) -> None:
+        """Keep what workers have learned for the next turn on the same devices."""
+        for task in tasks:
+            for number, worker in enumerate(workers[task.plan.number]):
+                self._learned[task.plan.number, worker.device.name, number] = worker.learned
+
+    def _device(self, name: str, task: Task) -> Device:
+        device = self._devices.get(name)
+        if device is None or not device.has_ceiling:
+            return CpuDevice(task.place.cpu_workers)
+        return device
+
+
+def memory_need(encoder: Encoder) -> MemoryNeed:
+    """What a model takes on a device, predicted."""
+
+    def activations(tokens: int, length: int) -> int:
+        length = min(length, encoder.max_tokens)
+        rows = max(1, tokens // length)
+        if encoder.tokenizes:
+            return encoder.peak_bytes(rows, length)
+        return rows * length * GUESSED_BYTES_PER_TOKEN
+
+    return MemoryNeed(
+        model=encoder.name,
+        weight_bytes=encoder.weight_bytes,
+        smallest_bytes=activations(1, SMALLEST_LENGTH),
+        comfortable_bytes=activations(ENOUGH_TOKENS, COMFORTABLE_LENGTH),
+    )
+
+
+def _room(device: Device) -> DeviceRoom:
+    room = int(device.hold_ceiling().usable_bytes / EXPECTED_RESERVE_RATIO) if device.has_ceiling else 0
+    return DeviceRoom(device.name, device.has_ceiling, room)

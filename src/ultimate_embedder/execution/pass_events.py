@@ -1,0 +1,115 @@
+"""The events of one pass over one collection."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ultimate_embedder.events import (
+    BatchEncoded,
+    Emit,
+    Mitigated,
+    PassFinished,
+    PassStarted,
+    WindowTokenized,
+)
+from ultimate_embedder.execution.batches import EncodedBatch
+from ultimate_embedder.execution.ladder import Mitigation, Report
+from ultimate_embedder.execution.windows import Window
+from ultimate_embedder.planning import PassPlan, TaskResult
+from ultimate_embedder.vectors import fingerprint
+
+
+class PassEvents:
+    """Emits what happens in a pass; may be used from any thread."""
+
+    def __init__(self, plan: PassPlan, collection: str, emit: Emit) -> None:
+        self.plan = plan
+        self.collection = collection
+        self._emit = emit
+        self._batch_numbers = itertools.count()
+
+    def started(self, devices: Sequence[str], texts: int, stored_texts: int) -> None:
+        """The pass is about to begin."""
+        self._emit(
+            PassStarted(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                weight=self.plan.weight,
+                devices=list(devices),
+                dtype=self.plan.identity.dtype,
+                fingerprint=fingerprint(self.plan.identity),
+                texts=texts,
+                stored_texts=stored_texts,
+            )
+        )
+
+    def tokenized(self, window: Window) -> None:
+        """A window of texts was tokenised."""
+        self._emit(
+            WindowTokenized(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                texts=len(window.keys),
+                tokens=int(window.texts.lengths.sum()),
+                truncated=int(window.texts.truncated.sum()),
+                seconds=window.seconds,
+            )
+        )
+
+    def encoded(self, encoded: EncodedBatch) -> None:
+        """A batch is done and handed to the store."""
+        started = encoded.started
+        rows, lengths = len(started.rows), started.lengths
+        self._emit(
+            BatchEncoded(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                batch_index=next(self._batch_numbers),
+                device=started.device,
+                rows=rows,
+                tokens=int(lengths.sum()),
+                padded_tokens=int(lengths.sum()) if started.packed else int(lengths.max()) * rows,
+                longest=int(lengths.max()),
+                bad_rows=int(encoded.bad.sum()),
+                packed=started.packed,
+                fp32_rows=encoded.fp32_rows,
+                predicted_bytes=started.predicted_bytes,
+                measured_bytes=started.measured_bytes,
+                wait_seconds=encoded.waited,
+                forward_seconds=encoded.seconds,
+                memory_before=started.before,
+                memory=started.after,
+            )
+        )
+
+    def mitigated(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
+        """The course was changed."""
+        details = {"model": self.plan.name, **details}
+        self._emit(Mitigated(collection=self.collection, kind=mitigation.kind, details=details))
+
+    def mitigated_on(self, device: str) -> Report:
+        """What reports mitigations on a device."""
+        return lambda mitigation, details: self.mitigated(mitigation, {"device": device, **details})
+
+    def finished(self, result: TaskResult, *, dim: int, stored_chunks: int, truncated: int) -> None:
+        """The pass is over."""
+        self._emit(
+            PassFinished(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                weight=self.plan.weight,
+                devices=list(result.largest_batch),
+                rows=result.rows,
+                batch_rows=sum(result.largest_batch.values()),
+                dim=dim,
+                stored_chunks=stored_chunks,
+                truncated=truncated,
+                seconds=result.seconds,
+            )
+        )

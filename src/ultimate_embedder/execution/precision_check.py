@@ -1,0 +1,94 @@
+"""What a low precision costs on this collection: some of its vectors against those in fp32."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+
+from ultimate_embedder.batching import plan_batches
+from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.devices import CPU_BUDGET_TOKENS
+from ultimate_embedder.events import PrecisionChecked, Warned
+from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
+from ultimate_embedder.files import write_json
+from ultimate_embedder.models import Encoder, row_cosines
+from ultimate_embedder.planning import PassPlan, Rows
+from ultimate_embedder.session import Session
+from ultimate_embedder.vectors import VectorStore, shorten
+
+SAMPLE_TEXTS = 64
+AGREEMENT_FILE = "agreement.json"
+POOR_MEAN_COSINE = 0.99  # below it neighbours change places
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """Cosines of vectors with their counterparts in fp32."""
+
+    texts: int
+    mean_cosine: float
+    worst_cosine: float
+
+    @property
+    def poor(self) -> bool:
+        """Whether searches would find other things."""
+        return self.mean_cosine < POOR_MEAN_COSINE
+
+
+def check_precision(
+    plan: PassPlan, collection: str, table: ChunkTable, store: VectorStore, session: Session, *, new_rows: int
+) -> None:
+    """Report how near the vectors of a pass are to fp32, and warn where that is not near enough."""
+    started = time.perf_counter()
+    found = _known_agreement(store) if not new_rows else None
+    if found is None:
+        found = _measure(plan, table, store, session)
+    if found is None:
+        return
+    dtype = plan.identity.dtype
+    session.emit(
+        PrecisionChecked(
+            collection=collection,
+            model=plan.name,
+            model_pass=plan.number,
+            dtype=dtype,
+            texts=found.texts,
+            mean_cosine=found.mean_cosine,
+            worst_cosine=found.worst_cosine,
+            seconds=time.perf_counter() - started,
+        )
+    )
+    if found.poor:
+        cosines = f"{found.mean_cosine:.4f} with fp32 on average, {found.worst_cosine:.4f} at worst"
+        message = f"{plan.name} loses much in {dtype}: cosine {cosines}. Drop --precision {dtype}."
+        session.emit(Warned(collection=collection, message=message))
+
+
+def _known_agreement(store: VectorStore) -> Agreement | None:
+    """What an earlier run measured, kept with the vectors."""
+    path = store.folder / AGREEMENT_FILE
+    return Agreement(**json.loads(path.read_text("utf-8"))) if path.exists() else None
+
+
+def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Session) -> Agreement | None:
+    rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))
+    mask = np.zeros(len(table), bool)
+    mask[rows[store.holds(table.keys[rows])]] = True
+    if not mask.any():
+        return None
+    cosines = _cosines(store, TableTexts(table, mask), len(table), session.load_fp32(plan), plan.identity.dim)
+    found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
+    write_json(store.folder / AGREEMENT_FILE, dataclasses.asdict(found))
+    return found
+
+
+def _cosines(store: VectorStore, texts: TableTexts, rows: int, fp32: Encoder, dim: int | None) -> np.ndarray:
+    found = []
+    for window in tokenize_windows(texts.read(Rows(0, rows)), fp32):
+        for batch in plan_batches(window.texts.lengths, CPU_BUDGET_TOKENS):
+            vectors = fp32.forward(fp32.batch(window.texts, batch.rows)).numpy()
+            found.append(row_cosines(shorten(vectors, dim), store.read(window.keys[batch.rows])))
+    return np.concatenate(found)

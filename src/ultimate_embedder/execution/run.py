@@ -1,0 +1,201 @@
+"""Run the passes over a collection: choose the mode, plan the stages, hand their steps to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.config import RunConfig
+from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished
+from ultimate_embedder.execution.executor import Executor, PassWork
+from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU
+from ultimate_embedder.execution.pass_events import PassEvents
+from ultimate_embedder.execution.pass_store import require_room
+from ultimate_embedder.execution.precision_check import check_precision
+from ultimate_embedder.execution.shared_tokens import share_tokens
+from ultimate_embedder.execution.windows import TableTexts
+from ultimate_embedder.machine import usable_cores
+from ultimate_embedder.planning import (
+    MODES,
+    DeviceRoom,
+    DiskNeed,
+    PassPlan,
+    Place,
+    Rows,
+    Stage,
+    StepResult,
+    TaskResult,
+    choose_mode,
+    plan_stages,
+)
+from ultimate_embedder.session import Session
+from ultimate_embedder.vectors import VectorStore
+
+
+@dataclass(frozen=True)
+class CollectionWork:
+    """A collection, the passes over it, and the store of each."""
+
+    name: str
+    table: ChunkTable
+    plans: Sequence[PassPlan]
+    stores: Sequence[VectorStore]
+    export_copies: float
+    """Size of the exports that will be written, in sizes of the vectors."""
+
+    @property
+    def rows(self) -> Rows:
+        """All of its chunks."""
+        return Rows(0, len(self.table))
+
+
+def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> None:
+    """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device."""
+    works = _works(collection, session.emit)
+    waiting = [work.plan for work in works if work.texts.count(collection.rows)]
+    rooms = executor.rooms()
+    mode, why = _choose_mode(works, waiting, rooms, executor, session.config)
+    session.emit(
+        ModeChosen(
+            collection=collection.name,
+            mode=mode,
+            why=why,
+            fusion=session.config.fusion if len(works) > 1 else "none",
+            weights={plan.name: plan.weight for plan in collection.plans},
+        )
+    )
+    works, tokens = share_tokens(works, collection.rows, collection.stores[0].folder.parent, session)
+    together = MODES[mode].together and any(room.has_ceiling for room in rooms)
+    stages = plan_stages(
+        MODES[mode],
+        collection.plans,
+        rooms,
+        waiting=[plan.number for plan in waiting],
+        needs={plan.number: executor.memory_need(plan) for plan in waiting} if together else {},
+        cores=usable_cores(),
+    )
+    for stage in stages:
+        _run_stage(stage, collection, {work.plan.number: work for work in works}, executor, session)
+    if session.stop.reason is None:
+        for store in tokens:
+            store.remove()
+
+
+def _works(collection: CollectionWork, emit: Emit) -> list[PassWork]:
+    """What each pass has to do: texts that have a vector, or equal an earlier row's, cost nothing."""
+    first = _first_occurrences(collection.table.keys)
+    return [
+        PassWork(
+            plan=plan,
+            texts=TableTexts(collection.table, first & ~store.holds(collection.table.keys)),
+            sink=store,
+            events=PassEvents(plan, collection.name, emit),
+        )
+        for plan, store in zip(collection.plans, collection.stores, strict=True)
+    ]
+
+
+def _choose_mode(
+    works: Sequence[PassWork],
+    waiting: Sequence[PassPlan],
+    rooms: Sequence[DeviceRoom],
+    executor: Executor,
+    config: RunConfig,
+) -> tuple[str, str]:
+    if len(works) == 1:
+        return "single", "there is one model"
+    if config.mode != "auto":
+        return config.mode, "asked for"
+    if not waiting:
+        return "exclusive", "all vectors are stored: nothing is to be encoded"
+    if len(waiting) == 1:
+        return "exclusive", f"only {waiting[0].name} has texts to encode"
+    cards = [room.room_bytes for room in rooms if room.has_ceiling]
+    return choose_mode([executor.memory_need(plan) for plan in waiting] if cards else [], cards)
+
+
+def _run_stage(
+    stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], executor: Executor, session: Session
+) -> None:
+    if stage.together:
+        _report_placements(stage, collection, works, session.emit)
+    for place in stage.places:
+        _start_pass(place, collection, works[place.plan.number], session)
+    done = _run_steps(stage, collection, works, executor, session.emit)
+    for place in stage.places:
+        _finish_pass(place.plan, collection, works[place.plan.number], done[place.plan.number], session)
+
+
+def _run_steps(
+    stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], executor: Executor, emit: Emit
+) -> dict[int, TaskResult]:
+    """All rows, in one go or turn by turn; gives what each pass did, by number."""
+    done = {place.plan.number: TaskResult() for place in stage.places}
+    rows = collection.rows
+    start, texts = 0, stage.turn.first_texts if stage.turn else len(rows)
+    while start < rows.stop:
+        part = Rows(start, min(start + texts, rows.stop))
+        results = [executor.execute(step, works) for step in stage.steps(part)]
+        for result in results:
+            for number, task in result.tasks.items():
+                done[number] += task
+        if stage.turn:
+            emit(TurnFinished(collection=collection.name, texts=len(part), moving_share=_moving_share(results)))
+            texts = stage.turn.next_texts(results)
+        start = part.stop
+    return done
+
+
+def _moving_share(results: Sequence[StepResult]) -> float:
+    total = sum(result.moving_seconds + result.working_seconds for result in results)
+    return sum(result.moving_seconds for result in results) / max(total, 1e-9)
+
+
+def _report_placements(stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], emit: Emit) -> None:
+    """Say where companions work, if that is not where the primary does."""
+    busy = [place for place in stage.places if works[place.plan.number].texts.count(collection.rows)]
+    primary = busy[0].devices if busy else ()
+    for place in busy[1:]:  # on a CPU all are in one place
+        if place.devices != primary:
+            emit(
+                CompanionPlaced(
+                    collection=collection.name,
+                    kind=(COMPANION_TO_CPU if place.devices == ("cpu",) else COMPANION_TO_GPU).kind,
+                    model=place.plan.name,
+                    device=place.devices[0],
+                    primary_device=primary[0],
+                )
+            )
+
+
+def _start_pass(place: Place, collection: CollectionWork, work: PassWork, session: Session) -> None:
+    """Load the model, if there is anything to encode, and see that there is room for its vectors."""
+    plan, store = place.plan, collection.stores[place.plan.number]
+    new_texts = work.texts.count(collection.rows)
+    if new_texts and session.stop.reason is None:
+        dim = plan.identity.dim or session.load(plan).dim
+        need = DiskNeed(new_texts, len(collection.table), collection.export_copies)
+        require_room(store.folder, need.size_bytes(dim), len(collection.table))
+    texts = collection.table.distinct_texts()
+    work.events.started(place.devices, texts, stored_texts=texts - new_texts)
+
+
+def _finish_pass(
+    plan: PassPlan, collection: CollectionWork, work: PassWork, done: TaskResult, session: Session
+) -> None:
+    store, keys = collection.stores[plan.number], collection.table.keys
+    if plan.identity.dtype == "int8" and session.stop.reason is None:
+        check_precision(plan, collection.name, collection.table, store, session, new_rows=done.rows)
+    work.events.finished(
+        done, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
+    )
+
+
+def _first_occurrences(keys: np.ndarray) -> np.ndarray:
+    first = np.zeros(len(keys), bool)
+    if len(keys):
+        first[np.unique(keys, axis=0, return_index=True)[1]] = True
+    return first

@@ -1,0 +1,89 @@
+"""Windows: texts that are tokenised together, so that memory stays bounded, and cut into batches together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ultimate_embedder.batching import points_to_predict
+from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.models import Encoder, TokenizedTexts
+from ultimate_embedder.planning import Rows
+from ultimate_embedder.vectors import TokenStore
+
+FIRST_WINDOW_TEXTS, WINDOW_TEXTS = 256, 4096  # the devices wait for the first; each may be four times the last
+WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokenised texts with their keys."""
+
+    keys: np.ndarray
+    texts: TokenizedTexts
+    seconds: float
+
+
+class TableTexts:
+    """The texts of a chunk table that need a vector: a text source."""
+
+    def __init__(self, table: ChunkTable, wanted: np.ndarray) -> None:
+        """`wanted` is a mask of rows."""
+        self._table = table
+        self._wanted = wanted
+
+    def count(self, rows: Rows) -> int:
+        """How many of these rows are wanted."""
+        return int(self._wanted[rows.start : rows.stop].sum())
+
+    def read(self, rows: Rows) -> Iterator[tuple[np.ndarray, list[str]]]:
+        """Yield keys and texts of the wanted ones, a window at a time."""
+        wanted = np.zeros_like(self._wanted)
+        wanted[rows.start : rows.stop] = self._wanted[rows.start : rows.stop]
+        numbers: list[int] = []
+        texts: list[str] = []
+        characters, enough = 0, FIRST_WINDOW_TEXTS
+        for block in self._table.blocks(wanted):
+            for row, text in enumerate(block.texts, block.start):
+                if not wanted[row]:
+                    continue
+                numbers.append(row)
+                texts.append(text)
+                characters += len(text)
+                if len(numbers) == enough or characters >= WINDOW_CHARACTERS:
+                    yield self._table.keys[numbers], texts
+                    numbers, texts, characters = [], [], 0
+                    enough = min(WINDOW_TEXTS, 4 * enough)
+        if numbers:
+            yield self._table.keys[numbers], texts
+
+
+def tokenize_windows(
+    texts: Iterable[tuple[np.ndarray, list[str]]], encoder: Encoder, shared: TokenStore | None = None
+) -> Iterator[Window]:
+    """Tokenise keys and texts, window by window; what `shared` has is not tokenised again."""
+    for keys, window in texts:
+        started = time.perf_counter()
+        tokenized = encoder.tokenize(window) if shared is None else _tokenize_missing(keys, window, encoder, shared)
+        yield Window(keys, tokenized, time.perf_counter() - started)
+
+
+def predict_ahead(windows: Iterable[Window], encoder: Encoder) -> Iterator[Window]:
+    """Predict the memory for the lengths of each window while it is being worked on, so that no worker waits."""
+    for window in windows:
+        yield window
+        for rows, length in points_to_predict(np.unique(window.texts.lengths).tolist()):
+            encoder.peak_bytes(rows, length)
+            time.sleep(0.001)  # a worker may be waiting for a prediction: let it go first
+
+
+def _tokenize_missing(keys: np.ndarray, texts: list[str], encoder: Encoder, shared: TokenStore) -> TokenizedTexts:
+    missing = np.flatnonzero(~shared.holds(keys))
+    if len(missing):
+        fresh = encoder.tokenize([texts[row] for row in missing])
+        shared.append(keys[missing], fresh.rows, fresh.truncated)
+    rows, truncated = shared.read(keys)
+    return TokenizedTexts(rows, np.array([len(row) for row in rows]), truncated)

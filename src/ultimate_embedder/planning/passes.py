@@ -1,0 +1,77 @@
+"""The passes over a collection: which models, what each weighs, and what identifies its vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.files import safe_name
+from ultimate_embedder.models import check_dim, native_dim
+from ultimate_embedder.types import PassIdentity, ResolvedModel
+from ultimate_embedder.vectors import Candidate, plan_fusion
+
+ChosenModel = tuple[ModelChoice, ResolvedModel]
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """One model over one collection: which vectors, and what they weigh. Weights of a collection sum to one."""
+
+    number: int
+    model: ResolvedModel
+    weight: float
+    identity: PassIdentity
+
+    @property
+    def name(self) -> str:
+        """The model."""
+        return self.model.name
+
+
+def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *, on_cpu: bool) -> list[PassPlan]:
+    """The passes over a collection, in order; refuses what cannot be fused before anything is computed.
+
+    `dtype` is what the devices compute in.
+    """
+    names = [safe_name(model.name).lower() for _, model in models]  # as in the names of files
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--models names {name} twice. Drop one, or rename the folder of one.")
+    for _, model in models:
+        check_dim(model, config.dim)
+    if config.backend != "torch" and not on_cpu:
+        asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
+        raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
+    _check_fusion(config, models)
+    total = sum(choice.weight for choice, _ in models)
+    return [
+        PassPlan(number, model, choice.weight / total, _identity(config, model, dtype))
+        for number, (choice, model) in enumerate(models)
+    ]
+
+
+def as_candidate(model: ResolvedModel, weight: float, dim: int) -> Candidate:
+    """A model as fusion sees it."""
+    return Candidate(model.name, weight, dim, model.spec.matryoshka_dims if model.spec else ())
+
+
+def _check_fusion(config: RunConfig, models: Sequence[ChosenModel]) -> None:
+    dims = [config.dim or native_dim(model) for _, model in models]
+    if all(dims):
+        pairs = zip(models, dims, strict=True)
+        plan_fusion(config.fusion, [as_candidate(model, choice.weight, dim or 0) for (choice, model), dim in pairs])
+
+
+def _identity(config: RunConfig, model: ResolvedModel, dtype: str) -> PassIdentity:
+    prompt = model.spec.document_prompt if model.spec else None
+    return PassIdentity(
+        model=model.name,
+        revision=model.revision,
+        model_digest=model.digest,
+        dtype=dtype,
+        max_tokens=config.max_tokens or config.token_cap,
+        dim=config.dim,
+        document_prompt=prompt.text if prompt else None,
+    )

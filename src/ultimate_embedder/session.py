@@ -1,0 +1,180 @@
+"""What a run holds open: devices, models, leases. A notebook may make several runs in one session."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from dataclasses import dataclass
+
+from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
+from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
+from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
+from ultimate_embedder.planning import PassPlan, plan_passes
+from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.types import ResolvedModel
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything that the steps of a run share. Events go to the run that is going on."""
+
+    config: RunConfig
+    devices: tuple[Device, ...]
+    models: tuple[tuple[ModelChoice, ResolvedModel], ...]
+    resolved: tuple[ModelResolved | ModelMissing, ...]
+    """How each model was found, for the summary of every run in this session."""
+    loaded: LoadedModels
+    leases: Leases
+    stop: StopSwitch
+    emit: Emit
+
+    def for_run(self, config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
+        """The same devices and models for another run, whose events say where the models came from."""
+        self.loaded.begin_run()
+        for event in self.resolved:
+            emit(repeated(event))
+        return dataclasses.replace(self, config=config, emit=emit, stop=stop)
+
+    def devices_for(self, collection: str) -> tuple[Device, ...]:
+        """The devices that a collection may use."""
+        return (CpuDevice(),) if collection in self.config.force_cpu else self.devices
+
+    def passes_for(self, collection: str | None = None) -> list[PassPlan]:
+        """The passes over a collection, or over any that no option excepts."""
+        alone = collection is not None and collection in self.config.no_ensemble
+        device = self.devices_for(collection or "")[0]
+        return plan_passes(
+            self.config,
+            self.models[:1] if alone else self.models,
+            device.dtype(self.config.precision),
+            on_cpu=not device.has_ceiling,
+        )
+
+    def load(self, plan: PassPlan) -> Encoder:
+        """The encoder of a pass, on the host; loaded unless it is."""
+        return self.loaded.load(plan, plan.identity.dtype, self.config, self.emit)
+
+    def load_fp32(self, plan: PassPlan) -> Encoder:
+        """The same model in fp32, for the CPU: for what a device cannot do, or not well."""
+        return self.loaded.load(plan, "float32", self.config, self.emit, on_torch=True)
+
+
+def open_session(config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
+    """Open the devices and find every model; nothing is loaded yet."""
+    limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
+    devices = open_devices(config.devices, limits, config.device_order)
+    found = _resolve_models(config, emit)
+    return Session(
+        config=config,
+        devices=tuple(devices),
+        models=found.models,
+        resolved=found.events,
+        loaded=LoadedModels(),
+        leases=Leases(),
+        stop=stop,
+        emit=emit,
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    models: tuple[tuple[ModelChoice, ResolvedModel], ...]
+    events: tuple[ModelResolved | ModelMissing, ...]
+
+
+def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
+    """Find every model before any work is done, so that all that are missing are known at once."""
+    models: list[tuple[ModelChoice, ResolvedModel]] = []
+    events: list[ModelResolved | ModelMissing] = []
+    missing: list[MissingModelError] = []
+    for number, choice in enumerate(config.models):
+        try:
+            model, event = _resolve(choice, config, emit)
+        except MissingModelError as error:
+            if number and config.allow_missing_companions:
+                emit(Warned(message=f"continuing without {error.model}: it {error.why}"))
+                events.append(ModelMissing(model=error.model, why=error.why))
+                emit(events[-1])
+            else:
+                missing.append(error)
+        else:
+            models.append((choice, model))
+            events.append(event)
+            emit(event)
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        commands = " ".join(error.model for error in missing)
+        reasons = "; ".join(f"{error.model} {error.why}" for error in missing)
+        raise ModelError(f"{reasons}. Fetch them with 'ultimate-embedder models pull {commands}', or drop --offline.")
+    return _Found(tuple(models), tuple(events))
+
+
+def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> tuple[ResolvedModel, ModelResolved]:
+    started = time.perf_counter()
+    model = resolve_model(choice.name, config.hub, emit)
+    event = ModelResolved(
+        model=model.name,
+        hub_id=model.spec.hub_id if model.spec else None,
+        source=model.source,
+        path=str(model.path.absolute()),
+        revision=model.revision,
+        digest=model.digest,
+        size_bytes=model.size_bytes,
+        retries=model.retries,
+        note=model.note,
+        seconds=time.perf_counter() - started,
+    )
+    return model, event
+
+
+class LoadedModels:
+    """Encoders on the host, each loaded once and kept for the next collection or run; may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, str, bool], tuple[Encoder, ModelLoaded]] = {}
+        self._announced: set[tuple[str, str, bool]] = set()
+        self._lock = threading.Lock()
+
+    def begin_run(self) -> None:
+        """Say again, to the next run, what is known of a model when that run first uses it."""
+        with self._lock:
+            self._announced.clear()
+
+    def load(self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool = False) -> Encoder:
+        """An encoder; `on_torch` leaves aside the backend that was asked for."""
+        with self._lock:
+            key = (plan.name, dtype, on_torch)
+            if key not in self._loaded:
+                self._loaded[key] = _load(plan, dtype, config, on_torch=on_torch)
+            encoder, event = self._loaded[key]
+            if key not in self._announced:
+                self._announced.add(key)
+                emit(repeated(event))
+                # what it took is spent; another run has it for nothing
+                self._loaded[key] = (encoder, dataclasses.replace(event, seconds=0.0))
+            return encoder
+
+
+def _load(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
+    started = time.perf_counter()
+    weights_dtype = "float32" if dtype == "int8" else dtype
+    encoder = load_encoder(
+        plan.model, weights_dtype, "cpu", config.max_tokens, config.hub.trusted, token_cap=config.token_cap
+    )
+    if config.backend != "torch" and not on_torch:
+        encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
+    check_dim(plan.model, config.dim, encoder.dim)
+    event = ModelLoaded(
+        model=plan.model.name,
+        dtype=encoder.dtype,
+        dim=config.dim or encoder.dim,
+        max_tokens=encoder.max_tokens,
+        document_prompt=encoder.document_prompt,
+        tokenizer=encoder.tokenizer_kind,
+        seconds=time.perf_counter() - started,
+    )
+    return encoder, event
