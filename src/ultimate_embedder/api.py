@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ultimate_embedder.config import RunConfig, make_config, suggest
-from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.config import RunConfig, with_options_of
+from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.options import make_config
 from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 from ultimate_embedder.stop import StopSwitch
 
 
-def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **options: Any) -> RunSummary:
+@with_options_of(make_config)
+def embed(config: RunConfig) -> RunSummary:
     """Embed every collection below `chunks` into `output` and give the summary.
 
     Takes the options of the command line, with underscores: `models=["bge-m3"]`, `max_tokens=512`,
     `exports=["npy"]`. A collection that fails is in the summary (`summary.ok` is False then); what keeps
     the whole run from starting (a missing model, a wrong option) is raised.
     """
-    known = [name for name in inspect.signature(make_config).parameters if name not in ("chunks", "output")]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"embed() has no option {name!r}.{suggest(name, known)}")
-    return run_and_report(make_config(chunks, output, **options), quiet=quiet)
+    return run_and_report(config, quiet=config.quiet)
 
 
 def run_and_report(
