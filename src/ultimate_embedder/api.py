@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ultimate_embedder.config import RunConfig, with_options_of
-from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.lock import LOCK_NAME
 from ultimate_embedder.options import make_config
 from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 from ultimate_embedder.stop import StopSwitch
+
+EVENTS_NAME = "events.jsonl"
 
 
 @with_options_of(make_config)
@@ -42,18 +45,23 @@ def run_and_report(
         stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
-            log = EventLog(config.output / "events.jsonl")
+            log = EventLog(config.output / EVENTS_NAME)
             stack.callback(log.close)
             # the summary of an earlier run must not stand for this one
             sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
+        existed, was_output, refused = config.output.exists(), (config.output / LOCK_NAME).exists(), False
         try:
             run(config, emit, stop, encoders)
         except BaseException as error:
+            refused = isinstance(error, UsageError) and not was_output
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise
         finally:
-            if builder.began and not config.dry_run:
+            if refused and not config.dry_run:
+                log.close()
+                _remove_new_output(config.output, existed)
+            elif builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
                 builder.write(config.summary_path)
@@ -63,6 +71,15 @@ def run_and_report(
 def _forget(path: Path) -> None:
     with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
         path.unlink()
+
+
+def _remove_new_output(output: Path, existed: bool) -> None:
+    """Remove what a refused run wrote into a folder that was no output before."""
+    with contextlib.suppress(OSError):  # what cannot be removed is harmless
+        for name in (EVENTS_NAME, LOCK_NAME):
+            (output / name).unlink(missing_ok=True)
+        if not existed:
+            output.rmdir()
 
 
 def _in_words(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from ultimate_embedder.events import (
 from ultimate_embedder.export import Points, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
+from ultimate_embedder.models import require_backend
 from ultimate_embedder.passes import (
     EncoderPool,
     PassPlan,
@@ -75,6 +76,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders:
     `encoders` may hold models that were loaded before.
     """
     started = time.perf_counter()
+    require_backend(config.backend)
     with ExitStack() as stack:
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))
