@@ -50,7 +50,7 @@ def run_and_report(
             # the summary of an earlier run must not stand for this one
             sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
-        existed, was_output, refused = config.output.exists(), (config.output / LOCK_NAME).exists(), False
+        existed, was_output, refused = config.output.exists(), _is_output(config), False
         try:
             run(config, emit, stop, encoders)
         except BaseException as error:
@@ -58,19 +58,25 @@ def run_and_report(
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise
         finally:
-            if refused and not config.dry_run:
-                log.close()
-                _remove_new_output(config.output, existed)
-            elif builder.began and not config.dry_run:
+            if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
-                builder.write(config.summary_path)
+                if refused:
+                    log.close()
+                    _remove_new_output(config.output, existed)
+                else:
+                    builder.write(config.summary_path)
     return builder.summary
 
 
 def _forget(path: Path) -> None:
     with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
         path.unlink()
+
+
+def _is_output(config: RunConfig) -> bool:
+    """Whether an earlier run wrote into the output folder; a copy of an output may lack hidden files."""
+    return any(path.exists() for path in (config.output / LOCK_NAME, config.output / EVENTS_NAME, config.summary_path))
 
 
 def _remove_new_output(output: Path, existed: bool) -> None:

@@ -83,6 +83,16 @@ def test_more_tokens_than_a_model_has_positions_for_are_refused_once(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_refused_run_removes_no_file_that_it_did_not_write(
+    chunks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "events.jsonl").write_text("mine")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    refusal(capsys, "embed", chunks, "--output", tmp_path / "out", "--backend", "onnx", "--devices", "cpu")
+    assert [path.read_text() for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
 @pytest.mark.parametrize("existed", [True, False])
 def test_a_refused_run_leaves_nothing_in_a_folder_that_was_no_output(
     chunks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], existed: bool
