@@ -65,9 +65,15 @@ def _output_folder(value: Folder, option: str) -> Path:
     output = Path(value)
     if output.exists() and not output.is_dir():
         raise UsageError(f"{option} {output} is a file. Give a folder, or a name that is still free.")
-    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
-        raise UsageError(f"{option} {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
     return output
+
+
+def _check_output(output: Path, chunks: Path) -> None:
+    """Refuse an output in which chunk files could be overwritten."""
+    if output.resolve() == chunks.resolve():
+        raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
+    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
+        raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
 
 
 def _summary_file(value: Folder, option: str) -> Path:
@@ -221,8 +227,7 @@ def make_config(
 ) -> RunConfig:
     """Turn what the user wrote into a valid `RunConfig`, or say which word is wrong and what it may be."""
     values = read_options(make_config, locals())
-    if values["output"].resolve() == values["chunks"].resolve():
-        raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
+    _check_output(values["output"], values["chunks"])
     if mode == "single" and len(values["models"]) > 1:
         raise UsageError(f"--mode single takes one model, and --models names {len(values['models'])}. Drop --mode.")
     if fresh and resume_from is not None:
