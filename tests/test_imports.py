@@ -1,4 +1,4 @@
-"""Imports point one way: vocabulary <- parts <- passes, export <- pipeline <- report, api, cli."""
+"""Imports point one way: vocabulary <- parts <- passes, export <- pipeline <- report <- options <- api <- cli."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ LEVELS = [
     {"execution", "export", "ensemble"},
     {"pipeline", "upkeep"},
     {"report"},
-    {"api", "arguments"},
-    {"cli", "compat"},
+    {"options"},
+    {"api"},
+    {"cli"},
+    {"compat"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ultimate_embedder.config import RunConfig, make_config, suggest
+from ultimate_embedder.config import RunConfig, with_options_of
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
+EVENTS_NAME = "events.jsonl"
 
-def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **options: Any) -> RunSummary:
+
+@with_options_of(make_config)
+def embed(config: RunConfig) -> RunSummary:
     """Embed every collection below `chunks` into `output` and give the summary.
 
     Takes the options of the command line, with underscores: `models=["bge-m3"]`, `max_tokens=512`,
     `exports=["npy"]`. A collection that fails is in the summary (`summary.ok` is False then); what keeps
     the whole run from starting (a missing model, a wrong option) is raised.
     """
-    known = [name for name in inspect.signature(make_config).parameters if name not in ("chunks", "output")]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"embed() has no option {name!r}.{suggest(name, known)}")
-    return run_and_report(make_config(chunks, output, **options), quiet=quiet)
+    return run_and_report(config, quiet=config.quiet)
 
 
 def run_and_report(
@@ -46,27 +45,47 @@ def run_and_report(
         stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
-            log = EventLog(config.output / "events.jsonl")
+            log = EventLog(config.output / EVENTS_NAME)
             stack.callback(log.close)
             # the summary of an earlier run must not stand for this one
             sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
+        existed, was_output, refused = config.output.exists(), _is_output(config), False
         try:
             run(config, emit, stop, session)
         except BaseException as error:
+            refused = isinstance(error, UsageError) and not was_output
             emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
             raise
         finally:
             if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
-                builder.write(config.summary_path)
+                if refused:
+                    log.close()
+                    _remove_new_output(config.output, existed)
+                else:
+                    builder.write(config.summary_path)
     return builder.summary
 
 
 def _forget(path: Path) -> None:
     with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
         path.unlink()
+
+
+def _is_output(config: RunConfig) -> bool:
+    """Whether an earlier run wrote into the output folder; a copy of an output may lack hidden files."""
+    return any(path.exists() for path in (config.output / LOCK_NAME, config.output / EVENTS_NAME, config.summary_path))
+
+
+def _remove_new_output(output: Path, existed: bool) -> None:
+    """Remove what a refused run wrote into a folder that was no output before."""
+    with contextlib.suppress(OSError):  # what cannot be removed is harmless
+        for name in (EVENTS_NAME, LOCK_NAME):
+            (output / name).unlink(missing_ok=True)
+        if not existed:
+            output.rmdir()
 
 
 def _in_words(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from ultimate_embedder.execution import CollectionWork, LocalExecutor, open_stor
 from ultimate_embedder.export import Points, export_copies, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
+from ultimate_embedder.models import require_backend
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.stop import StopSwitch
@@ -43,6 +44,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     `session` may hold devices and models that an earlier run has opened.
     """
     started = time.perf_counter()
+    require_backend(config.backend)
     with ExitStack() as stack:
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))

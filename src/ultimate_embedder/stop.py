@@ -64,8 +64,12 @@ class StopSwitch:
                 signal.signal(number, handler)
 
 
-def parse_deadline(word: str) -> float:
-    """Seconds from now: of a duration (`11h30m`, `90s`), or until a clock time (`18:30`, today or tomorrow)."""
+def parse_deadline(word: str | float, option: str = "--deadline") -> float:
+    """Seconds from now: a number, a duration (`11h30m`, `90s`), or until a clock time (`18:30`, today or tomorrow)."""
+    if not isinstance(word, str):
+        if not 0 <= word < float("inf"):
+            raise UsageError(f"{option} {word}: must be a number of seconds, at least 0.")
+        return float(word)
     if clock := re.fullmatch(r"(\d{1,2}):(\d{2})", word):
         now = datetime.datetime.now()
         if int(clock[1]) < 24 and int(clock[2]) < 60:
@@ -73,5 +77,5 @@ def parse_deadline(word: str) -> float:
             return (then - now).total_seconds() % (24 * 3600)
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
-        raise UsageError(f"--deadline {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+        raise UsageError(f"{option} {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

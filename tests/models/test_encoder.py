@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
 from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model
+from ultimate_embedder.models import Encoder, check_dim, check_max_tokens, load_encoder, position_limit, resolve_model
 from ultimate_embedder.vectors import shorten
 
 TEXTS = [
@@ -103,6 +104,50 @@ def test_roberta_positions_begin_after_the_padding_id() -> None:
     assert load(tiny_model("xlm-roberta", max_tokens=100)).max_tokens == 100
     with pytest.raises(UsageError, match="positions for 100 tokens"):
         load(tiny_model("xlm-roberta", max_tokens=100), max_tokens=101)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_files_of_a_model_say_as_many_positions_as_the_loaded_model(architecture: Architecture) -> None:
+    model = resolve_model(str(tiny_model(architecture, max_tokens=100)))
+    limit = position_limit(model)
+    assert limit is not None
+    check_max_tokens(model, limit)
+    assert load(model.path, max_tokens=limit).max_tokens == limit
+    message = f"--max-tokens {limit + 1}: .* has positions for {limit} tokens"
+    with pytest.raises(UsageError, match=message):
+        load(model.path, max_tokens=limit + 1)
+    with pytest.raises(UsageError, match=message):
+        check_max_tokens(model, limit + 1)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"config.json": "{"},
+        {"config.json": "[]"},
+        {"config.json": '{"max_position_embeddings": "many"}'},
+        {"config.json": '{"max_position_embeddings": 512, "auto_map": {"AutoModel": "own.Model"}}'},
+        {"config.json": '{"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": null}'},
+        {"modules.json": "[7]"},
+        {"modules.json": '[{"path": "0_Transformer"}]', "config.json": '{"max_position_embeddings": 512}'},
+    ],
+)
+def test_files_that_do_not_say_how_many_positions_there_are_refuse_nothing(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    model = dataclasses.replace(resolve_model(str(tiny_model("bert"))), path=tmp_path)
+    assert position_limit(model) is None
+    check_max_tokens(model, 10**6)
+
+
+def test_positions_are_read_where_the_first_module_is(tmp_path: Path) -> None:
+    (tmp_path / "0_Transformer").mkdir()
+    (tmp_path / "modules.json").write_text('[{"path": "0_Transformer"}, {"path": "1_Pooling"}]')
+    (tmp_path / "0_Transformer" / "config.json").write_text('{"max_position_embeddings": 77}')
+    assert position_limit(dataclasses.replace(resolve_model(str(tiny_model("bert"))), path=tmp_path)) == 77
 
 
 def test_a_folder_may_be_cut_to_a_shorter_unit_vector() -> None:

@@ -13,9 +13,10 @@ import pytest
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.config import Backend, make_config
+from ultimate_embedder.config import Backend
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines, use_backend
+from ultimate_embedder.options import make_config
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")

@@ -15,12 +15,12 @@ import pytest
 
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import RunSummary, embed
-from ultimate_embedder.config import make_config
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.errors import MissingModelError
 from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event
 from ultimate_embedder.execution import windows
 from ultimate_embedder.models import Encoder, TokenBatch
+from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run as run_pipeline
 from ultimate_embedder.planning import Turn, steps
 from ultimate_embedder.report.schema import CollectionSummary, LeaseSummary

@@ -23,11 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
-from ultimate_embedder.config import make_config
+from ultimate_embedder.config import Precision
 from ultimate_embedder.devices import MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event, Mitigated
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
+from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.stop import StopSwitch
 
@@ -43,7 +44,7 @@ class Case:
 
     seed: int
     architecture: Architecture
-    precision: str
+    precision: Precision
     workload: str
     capacities: tuple[int, ...]
     external: bool
@@ -59,7 +60,7 @@ def make_case(seed: int) -> Case:
     """Choose everything by the seed."""
     rng = random.Random(seed)
     architecture = ARCHITECTURES[seed % len(ARCHITECTURES)]
-    precision = rng.choice(["fp32", "fp32", "fp16"])
+    precision: Precision = rng.choice(["fp32", "fp32", "fp16"])
     smallest = _smallest_bytes(architecture, precision)
     capacities = tuple(int(smallest * rng.choice([1.0, 1.05, 1.3, 2.0, 6.0])) for _ in range(rng.choice([1, 1, 2, 3])))
     return Case(

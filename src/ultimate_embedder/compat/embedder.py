@@ -27,7 +27,7 @@ from ultimate_embedder.compat.configs import (
 from ultimate_embedder.compat.options import ensemble_options, hardware_options, output_folder
 from ultimate_embedder.compat.results import exported_vectors, is_complete, joined, require_complete, results_of
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import RunConfig, hub_access, make_config, old_environment
+from ultimate_embedder.config import RunConfig, hub_access, old_environment
 from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import ChunkRejected, Event
@@ -35,6 +35,7 @@ from ultimate_embedder.execution import rerank
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
+from ultimate_embedder.options import make_config
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.report import CollectionSummary, RunSummary
 from ultimate_embedder.session import open_session

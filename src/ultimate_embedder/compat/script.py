@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.api import run_and_report
-from ultimate_embedder.arguments import WordyParser
+from ultimate_embedder.cli import SuggestingParser
 from ultimate_embedder.compat.configs import EnsembleConfig
 from ultimate_embedder.compat.options import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, make_config, old_environment, one_of, split_words
+from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, old_environment, one_of, split_words
 from ultimate_embedder.errors import OutputError, UltimateEmbedderError, UsageError
 from ultimate_embedder.files import write_json
+from ultimate_embedder.options import make_config
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ def _write_stats(summary: RunSummary, output: Path, telemetry: Telemetry) -> Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = WordyParser(prog="embed_collections_v5.py", description=__doc__, allow_abbrev=False)
+    parser = SuggestingParser(prog="embed_collections_v5.py", description=__doc__)
     parser.add_argument("--chunks-root", default=DEFAULT_CHUNKS, metavar="DIR", help="folder of collections")
     parser.add_argument("--output-root", default=DEFAULT_OUTPUT, metavar="DIR", help="where results go")
     parser.add_argument("--collections", nargs="*", metavar="NAME", help="only these (default: all)")

@@ -1,4 +1,4 @@
-"""Variables that existing notebooks set."""
+"""Environment variables that stand for options, among them those that existing notebooks set."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import os
 from dataclasses import dataclass
 
 from ultimate_embedder.config.words import parse_flag, split_words
+
+DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, which have no command line
+
+
+def devices_from_environment() -> str | None:
+    """The devices to use when no option names them."""
+    return os.environ.get(DEVICES_VARIABLE) or None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,9 +47,9 @@ def parse_flag(word: str | None) -> bool:
     return (word or "").strip().lower() in TRUE_WORDS
 
 
-def parse_size(word: str, option: str) -> int:
+def parse_size(word: str | int, option: str) -> int:
     """Read a number of bytes: `15GiB`, `12GB`, `512MiB`, or just a number."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", word.strip().lower())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(word).strip().lower())
     if match is None or match[2] not in SIZES:
         raise UsageError(f"{option}: {word!r} is not a size. Write 15GiB, 12GB or 512MiB, for example.")
     return int(float(match[1]) * SIZES[match[2]])
@@ -66,15 +67,19 @@ def parse_share(value: str | float, option: str) -> float:
     return share
 
 
-def at_least(value: int | None, least: int, option: str) -> int | None:
-    """Check a number that may be left out."""
-    if value is not None and value < least:
+def at_least(value: int, least: int, option: str) -> int:
+    """Check a whole number."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{option} {value!r}: not a whole number.") from None
+    if value < least:
         raise UsageError(f"{option} {value}: must be at least {least}.")
     return value
 
 
-def existing_folder(path: str | Path | None, option: str) -> Path | None:
-    """Check a folder that may be left out."""
-    if path is not None and not Path(path).is_dir():
+def existing_folder(path: str | Path, option: str) -> Path:
+    """Check the folder of an earlier run."""
+    if not Path(path).is_dir():
         raise UsageError(f"{option} {path} is not a folder. Give the --output of an earlier run.")
-    return Path(path) if path is not None else None
+    return Path(path)

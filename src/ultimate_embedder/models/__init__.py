@@ -1,9 +1,9 @@
 """Which models there are, where they lie, and how they encode."""
 
 from ultimate_embedder.models.canary import row_cosines
-from ultimate_embedder.models.described import check_dim, native_dim
+from ultimate_embedder.models.described import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.encoder import Encoder, load_encoder
-from ultimate_embedder.models.exported import use_backend
+from ultimate_embedder.models.exported import require_backend, use_backend
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -27,14 +27,17 @@ __all__ = [
     "TokenizedTexts",
     "cached_snapshot",
     "check_dim",
+    "check_max_tokens",
     "chunked_feed_forward",
     "find_spec",
     "load_encoder",
     "load_reranker",
     "native_dim",
     "output_manifest",
+    "position_limit",
     "pull_model",
     "repeated_layers",
+    "require_backend",
     "resolve_model",
     "resolve_reranker",
     "row_cosines",

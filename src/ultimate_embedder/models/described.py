@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import ModelError, UsageError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 # names that sentence-transformers itself tries, in its order
 DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
 QUERY_PROMPT_NAMES = ("query",)
+# architectures that count positions from the padding id + 1; MPNet's is 1, whatever its files say
+POSITIONS_AFTER_PADDING = ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl")
 UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
 
 
@@ -43,6 +46,47 @@ def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = No
         raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")
 
 
+def position_limit(model: ResolvedModel) -> int | None:
+    """How many tokens a model has positions for, by its files, without loading it; None: they do not say.
+
+    A model with code of its own may count differently, and is asked once it is loaded (`token_limit`).
+    """
+    config = _transformer_config(model.path)
+    positions, architecture = config.get("max_position_embeddings"), config.get("model_type")
+    if not isinstance(positions, int) or "auto_map" in config:
+        return None
+    if architecture not in POSITIONS_AFTER_PADDING:
+        return positions
+    padding = 1 if architecture == "mpnet" else config.get("pad_token_id", 1)
+    return positions - (padding + 1) if isinstance(padding, int) else None
+
+
+def check_max_tokens(model: ResolvedModel, wanted: int | None) -> None:
+    """Refuse more tokens than a model has positions for, as far as its files say it."""
+    limit = position_limit(model)
+    if wanted is not None and limit is not None and wanted > limit:
+        raise _too_many_tokens(model.name, wanted, limit)
+
+
+def _transformer_config(folder: Path) -> dict[str, Any]:
+    """The configuration of the first module; empty if it cannot be read."""
+    modules = _read_json(folder / "modules.json")
+    first = modules[0] if isinstance(modules, list) and modules else None
+    config = _read_json(folder / str(first.get("path", "") if isinstance(first, dict) else "") / "config.json")
+    return config if isinstance(config, dict) else {}
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _too_many_tokens(name: str, wanted: int, limit: int) -> UsageError:
+    return UsageError(f"--max-tokens {wanted}: {name} has positions for {limit} tokens and no more.")
+
+
 def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
     """The prompt in the model's files, by the registry's name first; else the registry's text; else none."""
     prompts = model.prompts or {}
@@ -62,7 +106,7 @@ def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: 
     if wanted is None:
         return int(min(own, hard, cap or own))
     if wanted > hard:
-        raise UsageError(f"--max-tokens {wanted}: {name} has positions for {hard} tokens and no more.")
+        raise _too_many_tokens(name, wanted, hard)
     return wanted
 
 

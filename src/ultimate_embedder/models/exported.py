@@ -5,7 +5,7 @@ Tokenising, pooling and normalising stay as they are; only the transformer's lay
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 import sys
 import warnings
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 AGREEMENT = {"float32": 0.9999, "int8": 0.9}  # worst cosine on the canary; less means a broken export
 OPSET = 17
-PACKAGES = {"onnx": ("onnxruntime", "onnx"), "openvino": ("openvino", "onnx")}
+PACKAGES: dict[Backend, tuple[str, ...]] = {
+    "torch": (),
+    "onnx": ("onnxruntime", "onnx"),
+    "openvino": ("openvino", "onnx"),
+}
 
 
 class Runtime(ABC):
@@ -114,7 +118,7 @@ def _import_openvino() -> Any:
 
 def use_backend(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: bool) -> Encoder:
     """The same encoder on another runtime, exported if it was not before; refuses one that does not agree."""
-    _require_packages(backend)
+    require_backend(backend)
     if not encoder.tokenizes:
         raise ModelError(
             f"--backend {backend}: {model.name} wants inputs that cannot be exported. Use --backend torch."
@@ -132,9 +136,8 @@ def use_backend(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: 
     return twin
 
 
-def _require_packages(backend: Backend) -> None:
-    import importlib.util
-
+def require_backend(backend: Backend) -> None:
+    """Refuse a backend whose packages are not installed."""
     missing = [package for package in PACKAGES[backend] if importlib.util.find_spec(package) is None]
     if missing:
         raise UsageError(

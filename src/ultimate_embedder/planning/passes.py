@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import safe_name
-from ultimate_embedder.models import check_dim, native_dim
+from ultimate_embedder.models import check_dim, check_max_tokens, native_dim
 from ultimate_embedder.types import PassIdentity, ResolvedModel
 from ultimate_embedder.vectors import Candidate, plan_fusion
 
@@ -41,6 +41,7 @@ def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *,
             raise UsageError(f"--models names {name} twice. Drop one, or rename the folder of one.")
     for _, model in models:
         check_dim(model, config.dim)
+        check_max_tokens(model, config.max_tokens)
     if config.backend != "torch" and not on_cpu:
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")

@@ -1,0 +1,48 @@
+"""`embed`: make vectors and exports from chunk files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL, discard_stdout
+from ultimate_embedder.options import OUTPUT, make_config
+
+
+def add_commands(commands: Commands) -> None:
+    """Declare the command; its options are those of `make_config`."""
+    embed = add_command(
+        commands,
+        "embed",
+        _embed,
+        help="make vectors and exports from chunk files",
+        usage="%(prog)s CHUNKS --output DIR [options]",
+        description="Embed every collection below CHUNKS. To resume after an interruption, or after adding chunks, "
+        "run the same command again: stored vectors are not computed again.",
+        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage, 3 stopped before "
+        "the end by a deadline or a signal.",
+    )
+    groups = add_option_groups(embed, make_config)
+    groups[OUTPUT].add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
+
+
+def _embed(options: argparse.Namespace) -> int:
+    given = vars(options)
+    as_json = given.pop("json")
+    config = make_config(**given)
+    from ultimate_embedder.api import run_and_report
+    from ultimate_embedder.report import print_summary
+
+    summary = run_and_report(config, quiet=config.quiet)
+    try:
+        if as_json:
+            print(summary.model_dump_json(indent=2), flush=True)
+        else:
+            print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+            sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it; it is in the summary file, and the exit code is about the work
+        discard_stdout()
+    if any(collection.status == "partial" for collection in summary.collections):
+        return EXIT_PARTIAL
+    return EXIT_OK if summary.ok else EXIT_FAILED

@@ -1,0 +1,54 @@
+"""`status` and `verify`: what is in an output, and whether it is undamaged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ultimate_embedder.cli.parser import Commands, add_command, add_options
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
+from ultimate_embedder.config import hub_access
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.options import make_config
+
+
+def add_commands(commands: Commands) -> None:
+    """Declare the commands."""
+    status = add_command(commands, "status", _status, help="what is in an output, and what is left to do")
+    verify = add_command(
+        commands, "verify", _verify, help="check an output: every checksum, and some vectors computed again"
+    )
+    verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
+    add_options(verify, make_config, ["cache_dir", "trust_remote_code"])
+    for each in (status, verify):
+        each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
+
+
+def _status(options: argparse.Namespace) -> int:
+    from ultimate_embedder.upkeep import output_status
+
+    passes = output_status(options.folder)
+    print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
+    for each in passes:
+        missing = "?" if each.missing is None else each.missing
+        counts = f"{each.rows:>9}{missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
+        print(f"{each.collection:24}{each.model:34}{each.dtype:10}{counts}  {each.next}")
+    return EXIT_OK
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from ultimate_embedder.upkeep import verify_output
+
+    if options.sample < 0:
+        raise UsageError(f"--sample {options.sample}: must be at least 0.")
+    access = hub_access(cache_dir=options.cache_dir, offline=True, trusted=options.trust_remote_code)
+    found = verify_output(options.folder, options.sample, access)
+    for words in (*found.damaged, *found.unchecked):
+        print(words)
+    print(f"looked at {found.shards} shards, {found.exports} exports and {found.vectors} vectors, computed again")
+    if found.damaged:
+        print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
+    elif not found.unchecked:
+        print("whole and undamaged")
+    return EXIT_FAILED if found.damaged or found.unchecked else EXIT_OK

@@ -1,0 +1,111 @@
+"""`models`: list, pull, verify, manifest, show."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ultimate_embedder.cli.parser import Commands, SuggestingParser, add_command, add_options
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
+from ultimate_embedder.config import hub_access
+from ultimate_embedder.options import make_config
+
+
+def add_commands(commands: Commands) -> None:
+    """Declare the commands."""
+    models = commands.add_parser("models", help="which models there are")
+    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=SuggestingParser)
+    listing = add_command(actions, "list", _models_list, help="the known models, and which are on this machine")
+    pull = add_command(actions, "pull", _models_pull, help="download models into the cache")
+    pull.add_argument("keys", metavar="KEY", nargs="+")
+    add_options(pull, make_config, ["refresh_cache", "trust_remote_code", "quiet"])
+    verify = add_command(actions, "verify", _models_verify, help="check the checksums of cached models")
+    verify.add_argument("keys", metavar="KEY", nargs="*", help="default: all that are cached")
+    manifest = add_command(actions, "manifest", _models_manifest, help="the models that an output needs, as JSON")
+    manifest.add_argument("output", metavar="OUT", type=Path)
+    for each in (listing, pull, verify, manifest):
+        add_options(each, make_config, ["cache_dir"])
+    show = add_command(actions, "show", _models_show, help="everything about one model")
+    show.add_argument("key", metavar="KEY")
+
+
+def _models_list(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import MODELS, whereabouts
+
+    access = hub_access(cache_dir=options.cache_dir)
+    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'here':24}{'size':>9}  note")
+    for spec in MODELS:
+        code = "needed" if spec.remote_code else "no"
+        found = whereabouts(spec, access)
+        size = f"{found.size_bytes / 1e6:,.0f} MB" if found.size_bytes else "-"
+        dims = f"{spec.dim or '-':>6}{spec.max_tokens:>8}"
+        print(f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.words:24}{size:>9}  {spec.note}")
+    return EXIT_OK
+
+
+def _models_pull(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import pull_model
+    from ultimate_embedder.report import make_progress
+
+    access = hub_access(cache_dir=options.cache_dir, refresh=options.refresh_cache, trusted=options.trust_remote_code)
+    with make_progress(options.quiet) as progress:
+        for key in options.keys:
+            model = pull_model(key, access, progress)
+            print(f"{model.name}: {model.revision} in {model.path} ({model.note or model.source})")
+    return EXIT_OK
+
+
+def _models_verify(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import MODELS, cached_snapshot, find_spec, unknown_model, verify_snapshot
+
+    access = hub_access(cache_dir=options.cache_dir)
+    damaged = 0
+    for key in options.keys or [spec.key for spec in MODELS]:
+        spec = find_spec(key)
+        if spec is None:
+            raise unknown_model(key)
+        snapshot = cached_snapshot(spec, access)
+        if snapshot is None:
+            damaged += bool(options.keys)
+            if options.keys:
+                print(f"{spec.key}: not in the cache")
+            continue
+        problems = list(dict.fromkeys(verify_snapshot(snapshot)))
+        damaged += bool(problems)
+        print(f"{spec.key}: {'; '.join(problems) if problems else 'whole and undamaged'} ({snapshot.path})")
+    return EXIT_FAILED if damaged else EXIT_OK
+
+
+def _models_manifest(options: argparse.Namespace) -> int:
+    import json
+
+    from ultimate_embedder.models import output_manifest
+
+    print(json.dumps(output_manifest(options.output, hub_access(cache_dir=options.cache_dir)), indent=2))
+    return EXIT_OK
+
+
+def _models_show(options: argparse.Namespace) -> int:
+    from ultimate_embedder.models import find_spec, unknown_model
+
+    spec = find_spec(options.key)
+    if spec is None:
+        raise unknown_model(options.key)
+    dims = ", ".join(map(str, spec.matryoshka_dims)) or "none"
+    rows = {
+        "key": spec.key,
+        "hub id": spec.hub_id,
+        "kind": spec.kind,
+        "dims": spec.dim or "-",
+        "can be cut to": dims,
+        "token limit": spec.max_tokens,
+        "document prompt": repr(spec.document_prompt.text) if spec.document_prompt else "none",
+        "query prompt": repr(spec.query_prompt.text) if spec.query_prompt else "none",
+        "remote code": "needed" if spec.remote_code else "no",
+        "revision": spec.revision or "not pinned",
+        "also called": ", ".join(spec.aliases) or "-",
+        "note": spec.note,
+    }
+    for name, value in rows.items():
+        print(f"{name:16} {value}")
+    return EXIT_OK

@@ -1,0 +1,82 @@
+"""The argument parser: one that suggests what was meant, and options made from their declarations."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn, TypeAlias
+
+from ultimate_embedder.cli.process import EXIT_USAGE
+from ultimate_embedder.config import DeclaredOption, declared_options, suggest
+
+
+class SuggestingParser(argparse.ArgumentParser):
+    """argparse that says what a misspelled option may have meant, and takes no abbreviations."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **settings})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown words where they stand: the parser of the command knows its options, the top one does not."""
+        self._given = list(args if args is not None else sys.argv[1:])
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and not self._subparsers:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Name the mistake, and for each unknown option the one it resembles."""
+        known = [option for action in self._actions for option in action.option_strings]
+        given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
+        hints = "".join(suggest(word, known) for word in given if word not in known)
+        self.exit(EXIT_USAGE, f"error: {message}.{hints}\n'{self.prog} --help' lists the options.\n")
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[SuggestingParser]"
+Run: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+def add_command(commands: Commands, name: str, run: Run, *, help: str, **settings: Any) -> SuggestingParser:
+    """A command and the function that carries it out."""
+    parser = commands.add_parser(name, help=help, **settings)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_option_groups(
+    parser: argparse.ArgumentParser, function: Callable[..., Any]
+) -> dict[str, argparse._ArgumentGroup]:
+    """An argument for each parameter of `function`, in its group; gives the groups by title."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in declared_options(function):
+        title = option.about.group
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_option(groups[title], option)
+    return groups
+
+
+def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], names: Collection[str]) -> None:
+    """An argument for each of the named parameters of `function`."""
+    for option in declared_options(function):
+        if option.name in names:
+            _add_option(parser, option)
+
+
+def _add_option(target: argparse._ActionsContainer, option: DeclaredOption) -> None:
+    text = option.help.replace("%", "%%")
+    if option.about.positional:
+        target.add_argument(option.name, metavar=option.flag, help=text)
+    elif option.is_switch:
+        target.add_argument(option.flag, dest=option.name, action="store_true", help=text)
+    else:
+        target.add_argument(
+            option.flag,
+            dest=option.name,
+            metavar=option.about.metavar,
+            type=int if option.is_number else str,
+            default=None if option.required else option.default,
+            required=option.required,
+            help=text,
+        )

@@ -1,0 +1,13 @@
+"""What the process tells its caller: exit codes and standard streams."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def discard_stdout() -> None:
+    """Write to nowhere from now on: the reader of our output has gone, or the disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,147 @@
+"""How an option is declared: `Annotated[type, Option(...)]` on a parameter says everything about it.
+
+The command line, the check of values and the signature of the Python API are made from such parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ultimate_embedder.config.words import one_of, suggest
+from ultimate_embedder.errors import UsageError
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a parameter means on the command line. Its name, type and default are the parameter's own."""
+
+    help: str
+    group: str
+    metavar: str | None = None
+    words: tuple[str, ...] = ()
+    """The valid words, if there is a list of them."""
+    read: Callable[..., Any] | None = None
+    """Checks and converts a value: `read(value, option="--flag")`. None is not read; it means "left out"."""
+    default: str | None = None
+    """What the default is, in words, where its value does not say it."""
+    flag: str | None = None
+    """If it is not the parameter's name."""
+    positional: bool = False
+    field: str | None = None
+    """The field of the result, if it has another name than the parameter."""
+
+
+@dataclass(frozen=True)
+class DeclaredOption:
+    """A parameter together with its `Option`."""
+
+    name: str
+    type: Any
+    default: Any
+    about: Option
+
+    @property
+    def flag(self) -> str:
+        """How it is written: `--max-tokens`, or `CHUNKS` for a positional one."""
+        if self.about.positional:
+            return self.about.metavar or self.name.upper()
+        return self.about.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is written without a value."""
+        return self.type is bool
+
+    @property
+    def is_number(self) -> bool:
+        """Whether only a whole number is a valid value."""
+        union = get_origin(self.type) in (Union, types.UnionType)
+        return set(get_args(self.type) if union else (self.type,)) - {types.NoneType} == {int}
+
+    @property
+    def help(self) -> str:
+        """Its meaning, its valid words and its default."""
+        words = f": {' | '.join(self.about.words)}" if self.about.words else ""
+        default = self.about.default
+        if default is None and not self.required and self.default:
+            default = self.default if isinstance(self.default, str) else ",".join(self.default)
+        return self.about.help + words + (f" (default: {default})" if default else "")
+
+    def read(self, value: Any) -> Any:
+        """Check a value and convert it, or say which word is wrong."""
+        if value is None:
+            return None
+        if self.about.read is not None:
+            return self.about.read(value, option=self.flag)
+        return one_of(value, self.about.words, self.flag) if self.about.words else value
+
+
+@functools.cache
+def declared_options(function: Callable[..., Any]) -> tuple[DeclaredOption, ...]:
+    """The parameters of a function, each of which must be annotated with an `Option`."""
+    annotated = get_type_hints(function, include_extras=True)
+    plain = get_type_hints(function)
+    options = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        (about,) = (note for note in annotated[name].__metadata__ if isinstance(note, Option))
+        options.append(DeclaredOption(name, plain[name], parameter.default, about))
+    return tuple(options)
+
+
+def read_options(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and convert a value for each parameter of `function`; the keys are the names of the result's fields."""
+    return {option.about.field or option.name: option.read(given[option.name]) for option in declared_options(function)}
+
+
+def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Result]], Callable[P, Result]]:
+    """Let a function of what `make` gives be called with the arguments of `make` instead.
+
+    Type checkers and `help()` see the parameters of `make`. A misspelled keyword is a `UsageError` that suggests the
+    nearest name.
+    """
+
+    def decorate(function: Callable[[Made], Result]) -> Callable[P, Result]:
+        signature = _plain_signature(make, get_type_hints(function)["return"])
+        name = function.__name__
+
+        @functools.wraps(function)
+        def call(*arguments: P.args, **options: P.kwargs) -> Result:
+            for option in options:
+                if option not in signature.parameters:
+                    raise UsageError(f"{name}() has no option {option!r}.{suggest(option, signature.parameters)}")
+            signature.bind(*arguments, **options)  # a TypeError names this function's parameters
+            return function(make(*arguments, **options))
+
+        del call.__dict__["__wrapped__"]  # the function that is wrapped has another signature
+        call.__dict__["__signature__"] = signature
+        call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        call.__annotations__["return"] = signature.return_annotation
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{_described(make)}"
+        return call
+
+    return decorate
+
+
+def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signature:
+    plain = get_type_hints(make)
+    signature = inspect.signature(make)
+    parameters = [each.replace(annotation=plain[each.name]) for each in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=returns)
+
+
+def _described(make: Callable[..., Any]) -> str:
+    return "\n".join(f"  {option.name}: {option.help}" for option in declared_options(make))

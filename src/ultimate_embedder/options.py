@@ -1,0 +1,255 @@
+"""The options of `embed`: name, type, default, help and check of each, in the signature of `make_config`.
+
+The command line, `RunConfig` and the signature of the Python function `embed` follow from it. Annotations are
+evaluated here (no `from __future__ import annotations`), as they are read at run time.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+# the lists of valid words: each has one owner, and a word that is added there is an option's word at once
+from ultimate_embedder.config import (
+    BACKENDS,
+    DEFAULT_EXPORTS,
+    DEFAULT_MODEL,
+    EXPORT_KINDS,
+    FUSIONS,
+    MODES,
+    OLD_MODE_NAMES,
+    PARALLELISMS,
+    PRECISIONS,
+    ModelChoice,
+    Option,
+    Precision,
+    RunConfig,
+    at_least,
+    devices_from_environment,
+    existing_folder,
+    hub_access,
+    one_of,
+    parse_model_choice,
+    parse_share,
+    parse_size,
+    read_options,
+    some_words,
+    split_words,
+)
+from ultimate_embedder.devices import DEVICE_WORDS
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.stop import parse_deadline
+
+BASICS = "basics"
+MODELS = "models"
+ENSEMBLE = "several models"
+DEVICES = "devices and GPU memory"
+HUB = "model hub"
+RESUME = "stop and resume"
+OUTPUT = "output"
+
+LEAST_TOKENS = 8
+Folder = str | Path
+Words = str | Iterable[str]
+"""Words with commas between them, or a list of words."""
+
+
+def _chunk_folder(value: Folder, option: str) -> Path:
+    if not Path(value).exists():
+        raise UsageError(f"{value} does not exist. Give the folder that holds your chunk files.")
+    return Path(value)
+
+
+def _output_folder(value: Folder, option: str) -> Path:
+    output = Path(value)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{option} {output} is a file. Give a folder, or a name that is still free.")
+    return output
+
+
+def _check_output(output: Path, chunks: Path) -> None:
+    """Refuse an output in which chunk files could be overwritten."""
+    if output.resolve() == chunks.resolve():
+        raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
+    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
+        raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
+
+
+def _summary_file(value: Folder, option: str) -> Path:
+    if Path(value).is_dir():
+        raise UsageError(f"{option} {value} is a folder. Give the name of a file.")
+    return Path(value)
+
+
+def _models(value: Words, option: str) -> tuple[ModelChoice, ...]:
+    chosen = tuple(parse_model_choice(word) for word in split_words(value))
+    if not chosen:
+        raise UsageError(f"{option} is empty. 'ultimate-embedder models list' shows the names.")
+    return chosen
+
+
+def _mode(word: str, option: str) -> str:
+    return str(one_of(OLD_MODE_NAMES.get(word, word), MODES, option))
+
+
+def _devices(value: Words, option: str) -> str:
+    return ",".join(split_words(value))
+
+
+def _exports(value: Words, option: str) -> tuple[str, ...]:
+    if value == "none":
+        return ()
+    return tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, option) for kind in some_words(value, option)))
+
+
+def make_config(
+    chunks: Annotated[
+        Folder,
+        Option(
+            "folder of chunk files; each sub-folder is a collection",
+            BASICS,
+            "CHUNKS",
+            positional=True,
+            read=_chunk_folder,
+        ),
+    ],
+    output: Annotated[Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", read=_output_folder)],
+    *,
+    collections: Annotated[
+        Words | None, Option("embed only these", BASICS, "NAME,...", default="all", read=some_words)
+    ] = None,
+    dry_run: Annotated[bool, Option("check options, models and chunks; compute and write nothing", BASICS)] = False,
+    models: Annotated[
+        Words,
+        Option(
+            "names from 'models list' or folders of models, the primary first",
+            MODELS,
+            "KEY_OR_PATH[=WEIGHT],...",
+            read=_models,
+        ),
+    ] = DEFAULT_MODEL,
+    max_tokens: Annotated[
+        int | None,
+        Option(
+            "truncate texts to N tokens",
+            MODELS,
+            "N",
+            default="the model's limit",
+            read=partial(at_least, least=LEAST_TOKENS),
+        ),
+    ] = None,
+    token_cap: Annotated[
+        int | None,
+        Option(
+            "truncate to N tokens only where the model's limit is higher",
+            MODELS,
+            "N",
+            read=partial(at_least, least=LEAST_TOKENS),
+        ),
+    ] = None,
+    dim: Annotated[
+        int | None,
+        Option(
+            "truncate vectors to N dimensions (models trained for it: Matryoshka)",
+            MODELS,
+            "N",
+            read=partial(at_least, least=1),
+        ),
+    ] = None,
+    precision: Annotated[Precision, Option("number format", MODELS, "P", words=PRECISIONS)] = "auto",
+    backend: Annotated[
+        str | None,
+        Option("runtime on the CPU", MODELS, "NAME", words=BACKENDS, default="torch, or onnx with --precision int8"),
+    ] = None,
+    mode: Annotated[str, Option("how models share the devices", ENSEMBLE, "MODE", words=MODES, read=_mode)] = "auto",
+    fusion: Annotated[str, Option("how their vectors are combined", ENSEMBLE, "METHOD", words=FUSIONS)] = "named",
+    no_ensemble: Annotated[
+        Words, Option("collections for the first model only", ENSEMBLE, "NAME,...", read=some_words)
+    ] = (),
+    keep_primary: Annotated[
+        bool, Option("keep the first model on the GPUs between its passes, if there is room", ENSEMBLE)
+    ] = False,
+    warm_cache: Annotated[bool, Option("keep every model on the GPUs, if there is room", ENSEMBLE)] = False,
+    allow_missing_companions: Annotated[
+        bool, Option("go on without models that are missing, except the first", ENSEMBLE)
+    ] = False,
+    devices: Annotated[
+        Words | None,
+        Option(f"what to compute on: {' | '.join(DEVICE_WORDS)}", DEVICES, "DEVICES", default="auto", read=_devices),
+    ] = None,
+    device_order: Annotated[
+        Words, Option("use only these of the devices, in this order", DEVICES, "N,...", read=some_words)
+    ] = (),
+    force_cpu: Annotated[Words, Option("collections that use no GPU", DEVICES, "NAME,...", read=some_words)] = (),
+    parallelism: Annotated[
+        str, Option("one model on several GPUs", DEVICES, "METHOD", words=PARALLELISMS)
+    ] = "replicas",
+    gpu0_ceiling: Annotated[
+        str | int,
+        Option("most memory to use on the first GPU", DEVICES, "SIZE", read=parse_size, field="gpu0_ceiling_bytes"),
+    ] = "12GB",
+    safety_margin: Annotated[
+        str | float, Option("share of each GPU's memory that is left free", DEVICES, "SHARE", read=parse_share)
+    ] = "8%",
+    gradient_checkpointing: Annotated[bool, Option("accepted; saves nothing without training", DEVICES)] = False,
+    cache_dir: Annotated[
+        Folder | None, Option("the Hugging Face cache", HUB, "DIR", default="the standard one")
+    ] = None,
+    offline: Annotated[bool, Option("never use the network", HUB)] = False,
+    refresh_cache: Annotated[bool, Option("ask the hub for newer commits of the models", HUB)] = False,
+    trust_remote_code: Annotated[Words, Option("models whose own code may run", HUB, "KEY,...")] = (),
+    deadline: Annotated[
+        str | float | None,
+        Option(
+            "stop in time and keep what is done: 11h30m, or 18:30",
+            RESUME,
+            "WHEN",
+            read=parse_deadline,
+            field="deadline_s",
+        ),
+    ] = None,
+    fresh: Annotated[bool, Option("recompute everything", RESUME)] = False,
+    resume_from: Annotated[
+        Folder | None, Option("reuse the vectors of an earlier output (read-only)", RESUME, "DIR", read=existing_folder)
+    ] = None,
+    skip_existing: Annotated[bool, Option("skip collections that already have their exports", RESUME)] = False,
+    exports: Annotated[
+        Words,
+        Option(
+            f"files to write, of {', '.join(EXPORT_KINDS)}, or none", OUTPUT, "KIND,...", flag="--export", read=_exports
+        ),
+    ] = DEFAULT_EXPORTS,
+    summary: Annotated[
+        Folder | None, Option("file for the summary", OUTPUT, "PATH", default="DIR/summary.json", read=_summary_file)
+    ] = None,
+    quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
+) -> RunConfig:
+    """Turn what the user wrote into a valid `RunConfig`, or say which word is wrong and what it may be."""
+    values = read_options(make_config, locals())
+    _check_output(values["output"], values["chunks"])
+    if mode == "single" and len(values["models"]) > 1:
+        raise UsageError(f"--mode single takes one model, and --models names {len(values['models'])}. Drop --mode.")
+    if fresh and resume_from is not None:
+        raise UsageError("--fresh and --resume-from contradict each other. Drop one.")
+    if fresh and skip_existing:
+        raise UsageError("--fresh and --skip-existing contradict each other. Drop one.")
+    values["collections"] = values["collections"] or ()
+    values["devices"] = values["devices"] or devices_from_environment() or "auto"
+    values["backend"] = _backend(backend, precision)
+    values["hub"] = hub_access(
+        cache_dir=values.pop("cache_dir"),
+        offline=values.pop("offline"),
+        refresh=values.pop("refresh_cache"),
+        trusted=values.pop("trust_remote_code"),
+    )
+    return RunConfig(**values)
+
+
+def _backend(given: str | None, precision: Precision) -> str:
+    backend = given or ("onnx" if precision == "int8" else "torch")
+    if precision == "int8" and backend != "onnx":
+        raise UsageError(f"--precision int8 needs --backend onnx, not {backend}.")
+    if precision == "fp16" and backend != "torch":
+        raise UsageError(f"--backend {backend} computes in fp32, or with --precision int8. Drop --precision fp16.")
+    return backend
