@@ -25,7 +25,7 @@ from ultimate_embedder.events import (
     VectorsFused,
     Warned,
 )
-from ultimate_embedder.export import Points, has_exports, target_collection_name, write_exports
+from ultimate_embedder.export import Points, estimate_export_bytes, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.passes import (
@@ -40,7 +40,7 @@ from ultimate_embedder.passes import (
     run_passes,
 )
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import Collection, Rejected, ResolvedModel, Status
+from ultimate_embedder.types import UNNAMED, Collection, Rejected, ResolvedModel, Status, VectorSpec
 from ultimate_embedder.vectors import FusedVectors, VectorStore, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
@@ -164,9 +164,12 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
 
 
 def _run_passes(name: str, passes: list[PassPlan], table: ChunkTable, this: _Run) -> list[VectorStore]:
+    def export_bytes(dim: int) -> int:
+        return estimate_export_bytes(this.config.exports, len(table), [VectorSpec(UNNAMED, dim)])
+
     stores = [open_store(plan, name, this.config, this.emit) for plan in passes]
     runs = [
-        PassRun(plan, name, table, store, this.encoders, this.stop, this.emit)
+        PassRun(plan, name, table, store, this.encoders, export_bytes, this.stop, this.emit)
         for plan, store in zip(passes, stores, strict=True)
     ]
     run_passes(runs, Stage(this.config, this.devices_for(name), this.leases, this.stop, this.emit))
@@ -185,7 +188,7 @@ def _fuse(
         this.emit(ChunkRejected(collection=name, rejected=Rejected(file, position, reason)))
     if not len(points):
         raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")
-    this.emit(VectorsFused(collection=name, points=len(points), dims=points.dims))
+    this.emit(VectorsFused(collection=name, points=len(points), vectors=points.vectors))
     return points
 
 

@@ -274,7 +274,7 @@ class UltimateKaggleEmbedderV4:
         self.telemetry(Mitigated(kind=kind, details=details))
 
     def _document_vectors(self) -> Mapping[str, np.ndarray]:
-        if UNNAMED in self._fusion().dims:
+        if any(spec.name == UNNAMED for spec in self._fusion().vectors):
             return {UNNAMED: np.asarray(self.embeddings)}
         return self.embeddings_by_model
 

@@ -26,14 +26,14 @@ from ultimate_embedder.stop import parse_deadline
 Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 Backend = Literal["torch", "onnx", "openvino"]
-ExportKind = Literal["npy", "parquet", "jsonl", "qdrant"]
+ExportKind = str
 FusionMethod = Literal["named", "concat", "weighted_average"]
 Parallelism = Literal["replicas", "data-parallel", "none"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
-EXPORT_KINDS: tuple[ExportKind, ...] = get_args(ExportKind)
+EXPORT_KINDS: tuple[ExportKind, ...] = ("npy", "parquet", "jsonl", "qdrant")
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 PARALLELISMS: tuple[Parallelism, ...] = get_args(Parallelism)
 DEFAULT_EXPORTS: tuple[ExportKind, ...] = ("npy", "parquet", "qdrant")  # JSON Lines are large and slow by nature

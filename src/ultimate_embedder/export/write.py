@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import ExportKind
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
-from ultimate_embedder.export import jsonl, npy, parquet, qdrant
+from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
 from ultimate_embedder.types import ExportedFile
-from ultimate_embedder.vectors import UNNAMED
-
-# name in the output folder, and what writes it; each is whole or absent
-WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path], None]]] = {
-    "npy": (lambda points: "embeddings.npy" if UNNAMED in points.dims else "embeddings", npy.write),
-    "parquet": (lambda _: "chunks.parquet", parquet.write),
-    "jsonl": (lambda _: "points.jsonl", jsonl.write),
-    "qdrant": (lambda _: "qdrant", qdrant.write),
-}
 
 JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
@@ -37,11 +28,11 @@ def write_exports(
     for kind in kinds:
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
-        name, write = WRITERS[kind]
-        path = folder / name(points)
+        export = find_export(kind)
+        path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
         if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
-            write(points, path)
+            export.write(points, path)
             if noted is not None and noted["name"] != path.name:
                 _delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}

@@ -59,7 +59,6 @@ class EncoderPool:
     """Loads each encoder once, onto the host. A run whose vectors are all stored loads none."""
 
     def __init__(self, config: RunConfig, emit: Emit) -> None:
-        self.exports = config.exports
         self._config = config
         self._emit = emit
         self._loaded: dict[tuple[str, str, str], Encoder] = {}

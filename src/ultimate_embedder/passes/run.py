@@ -44,6 +44,8 @@ from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint
 
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
+FLOAT32_BYTES = 4
+
 
 class PassRun:
     """One pass over one collection: gives every text of the table a vector in the store, in one turn or in several."""
@@ -55,6 +57,7 @@ class PassRun:
         table: ChunkTable,
         store: VectorStore,
         encoders: EncoderPool,
+        export_bytes: Callable[[int], int],
         stop: StopSwitch,
         emit: Emit,
     ) -> None:
@@ -67,6 +70,7 @@ class PassRun:
         self._table = table
         self._store = store
         self._encoders = encoders
+        self._export_bytes = export_bytes  # what exports of vectors of this dimension take
         self._stop = stop
         self._emit = emit
         self._seconds = 0.0
@@ -96,7 +100,8 @@ class PassRun:
         if self.wanted.any() and self._stop.reason is None:
             dim = self.plan.identity.dim or self.encoder.dim
             new_texts = int(self.wanted.sum())
-            require_room(self._store.folder, new_texts, len(self._table), dim, self._encoders.exports)
+            needed_bytes = new_texts * dim * FLOAT32_BYTES + self._export_bytes(dim)
+            require_room(self._store.folder, len(self._table), needed_bytes)
         texts = self._table.distinct_texts()
         self._emit(
             PassStarted(

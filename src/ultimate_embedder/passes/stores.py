@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from ultimate_embedder.config import ExportKind, RunConfig
+from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import VectorStore, earlier_identities, fingerprint
-
-# of an export, in sizes of the vectors as float32
-EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}
 
 
 def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -> VectorStore:
@@ -41,13 +37,12 @@ def _difference(before: PassIdentity, now: PassIdentity) -> str:
     return "; ".join(changed)
 
 
-def require_room(folder: Path, new_texts: int, chunks: int, dim: int, exports: Sequence[ExportKind]) -> None:
+def require_room(folder: Path, chunks: int, needed_bytes: int) -> None:
     """Refuse to start what the disk cannot hold: vectors now, and each export of them later."""
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    needed = (new_texts + chunks * sum(EXPORT_SIZES[kind] for kind in exports)) * dim * 4
-    free = shutil.disk_usage(place).free
-    if needed > free:
+    free_bytes = shutil.disk_usage(place).free
+    if needed_bytes > free_bytes:
         raise OutputError(
-            f"{place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed for the vectors of "
-            f"{chunks} chunks and their exports. Free some, choose another --output, or fewer --export."
+            f"{place} has {free_bytes / 1e9:.1f} GB free, and {needed_bytes / 1e9:.1f} GB are needed for the vectors "
+            f"of {chunks} chunks and their exports. Free some, choose another --output, or fewer --export."
         )

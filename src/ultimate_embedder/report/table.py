@@ -49,7 +49,7 @@ def _cells(collection: CollectionSummary) -> list[str]:
 
 def _dims(collection: CollectionSummary) -> str:
     if collection.fusion is not None and collection.fusion.vectors:
-        return "+".join(map(str, collection.fusion.vectors.values()))
+        return "+".join(f"{each.dim or each.kind}" for each in collection.fusion.vectors)
     return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 

@@ -1,7 +1,7 @@
 """Vectors on disk, and what several models' vectors become."""
 
+from ultimate_embedder.types import UNNAMED
 from ultimate_embedder.vectors.fusion import (
-    UNNAMED,
     Candidate,
     FusedVectors,
     Fusion,

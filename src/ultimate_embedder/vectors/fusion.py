@@ -17,9 +17,9 @@ import numpy as np
 
 from ultimate_embedder.config import FusionMethod
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.types import UNNAMED, VectorSpec
 from ultimate_embedder.vectors.store import VectorStore, fingerprint
 
-UNNAMED = ""  # the vector of a point that has just one
 Vectors = Mapping[str, np.ndarray]
 
 
@@ -40,13 +40,13 @@ class Fusion:
     members: tuple[Member, ...]
 
     @property
-    def dims(self) -> dict[str, int]:
-        """The exported vectors: name and dimension. A vector without a name is called ''."""
+    def vectors(self) -> tuple[VectorSpec, ...]:
+        """The exported vectors."""
         if len(self.members) > 1 and self.method == "named":
-            return {member.name: member.dim for member in self.members}
+            return tuple(VectorSpec(member.name, member.dim) for member in self.members)
         if len(self.members) > 1 and self.method == "concat":
-            return {UNNAMED: sum(member.dim for member in self.members)}
-        return {UNNAMED: self.members[0].dim}
+            return (VectorSpec(UNNAMED, sum(member.dim for member in self.members)),)
+        return (VectorSpec(UNNAMED, self.members[0].dim),)
 
     def fuse(self, vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Join the members' vectors, given in their order, row by row."""
@@ -64,7 +64,7 @@ class Fusion:
 
     def similarity(self, query: Vectors, documents: Vectors) -> np.ndarray:
         """How near each document is to the query: the cosine, or the weighted sum of the models' cosines."""
-        if len(self.dims) == 1:
+        if len(self.vectors) == 1:
             return np.asarray(_unit(documents[UNNAMED]) @ _unit(query[UNNAMED])[0])
         parts = [
             member.weight * (_unit(documents[member.name]) @ _unit(query[member.name])[0]) for member in self.members
@@ -116,9 +116,9 @@ class FusedVectors:
         self._stores = stores
 
     @property
-    def dims(self) -> dict[str, int]:
-        """Name and dimension of each exported vector."""
-        return self.fusion.dims
+    def vectors(self) -> tuple[VectorSpec, ...]:
+        """The exported vectors."""
+        return self.fusion.vectors
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether every model gave it a vector."""
