@@ -9,9 +9,6 @@ import pytest
 
 from ultimate_embedder.config import (
     DEFAULT_MODEL,
-    EXPORT_KINDS,
-    FUSIONS,
-    MODES,
     PARALLELISMS,
     DeclaredOption,
     HubAccess,
@@ -20,7 +17,9 @@ from ultimate_embedder.config import (
     declared_options,
 )
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.options import make_config
+from ultimate_embedder.export import EXPORT_KINDS
+from ultimate_embedder.options import MODE_WORDS, make_config
+from ultimate_embedder.vectors import FUSIONS
 
 NAME_LISTS = ["device_order", "no_ensemble", "force_cpu"]
 
@@ -208,7 +207,7 @@ def test_a_way_to_use_several_devices_is_taken_by_its_name(chunks: Path, paralle
     assert config(chunks, parallelism=parallelism).parallelism == parallelism
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "single"])
+@pytest.mark.parametrize("mode", [mode for mode in MODE_WORDS if mode != "single"])
 def test_several_models_may_share_devices_in_any_mode_but_single(chunks: Path, mode: str) -> None:
     assert config(chunks, models="bge-m3,all-minilm-l6-v2", mode=mode).mode == mode
 

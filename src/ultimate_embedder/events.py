@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status
+from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status, VectorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,10 +281,10 @@ class PassFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsFused(Event):
-    """Every model has done its part: so many chunks have vectors, with these names ('' for none) and dimensions."""
+    """Every model has done its part: so many chunks have these vectors."""
 
     points: int
-    dims: dict[str, int]
+    vectors: tuple[VectorSpec, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

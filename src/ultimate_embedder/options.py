@@ -12,11 +12,7 @@ from typing import Annotated
 # the lists of valid words: each has one owner, and a word that is added there is an option's word at once
 from ultimate_embedder.config import (
     BACKENDS,
-    DEFAULT_EXPORTS,
     DEFAULT_MODEL,
-    EXPORT_KINDS,
-    FUSIONS,
-    MODES,
     OLD_MODE_NAMES,
     PARALLELISMS,
     PRECISIONS,
@@ -38,9 +34,13 @@ from ultimate_embedder.config import (
 )
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
 from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline
+from ultimate_embedder.vectors import FUSIONS
 
+MODE_WORDS = ("auto", *MODES)
 BASICS = "basics"
 MODELS = "models"
 ENSEMBLE = "several models"
@@ -90,7 +90,7 @@ def _models(value: Words, option: str) -> tuple[ModelChoice, ...]:
 
 
 def _mode(word: str, option: str) -> str:
-    return str(one_of(OLD_MODE_NAMES.get(word, word), MODES, option))
+    return str(one_of(OLD_MODE_NAMES.get(word, word), MODE_WORDS, option))
 
 
 def _devices(value: Words, option: str) -> str:
@@ -162,7 +162,9 @@ def make_config(
         str | None,
         Option("runtime on the CPU", MODELS, "NAME", words=BACKENDS, default="torch, or onnx with --precision int8"),
     ] = None,
-    mode: Annotated[str, Option("how models share the devices", ENSEMBLE, "MODE", words=MODES, read=_mode)] = "auto",
+    mode: Annotated[
+        str, Option("how models share the devices", ENSEMBLE, "MODE", words=MODE_WORDS, read=_mode)
+    ] = "auto",
     fusion: Annotated[str, Option("how their vectors are combined", ENSEMBLE, "METHOD", words=FUSIONS)] = "named",
     no_ensemble: Annotated[
         Words, Option("collections for the first model only", ENSEMBLE, "NAME,...", read=some_words)

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,14 +25,14 @@ from ultimate_embedder.events import (
     Warned,
 )
 from ultimate_embedder.execution import CollectionWork, LocalExecutor, open_store, run_passes
-from ultimate_embedder.export import Points, export_copies, has_exports, target_collection_name, write_exports
+from ultimate_embedder.export import Points, estimate_export_bytes, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import Collection, Rejected, Status
+from ultimate_embedder.types import UNNAMED, Collection, Rejected, Status, VectorSpec
 from ultimate_embedder.vectors import FusedVectors, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
@@ -131,12 +132,17 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
-        work = CollectionWork(collection.name, loaded.table, passes, stores, export_copies(config.exports))
+        export_bytes = partial(_export_bytes, config.exports, len(loaded.table))
+        work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
         run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
         points = _fuse(work, target, session)
         write_exports(points, folder, config.exports, emit, fresh=config.fresh)
     return "completed"
+
+
+def _export_bytes(kinds: Sequence[str], rows: int, dim: int) -> int:
+    return estimate_export_bytes(kinds, rows, [VectorSpec(UNNAMED, dim)])
 
 
 def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
@@ -150,7 +156,7 @@ def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
         session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))
     if not len(points):
         raise NoVectorsError(f"no chunk of {len(work.table)} has a vector from every model")
-    session.emit(VectorsFused(collection=work.name, points=len(points), dims=points.dims))
+    session.emit(VectorsFused(collection=work.name, points=len(points), vectors=points.vectors))
     return points
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 ModelKind = Literal["embedder", "reranker"]
+VectorKind = Literal["dense", "sparse"]
 ModelSource = Literal["folder", "package", "cache", "download", "refresh"]
 Status = Literal[
     "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
 ]
+
+UNNAMED = ""  # the name of a vector where points have just one
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,15 @@ class PassIdentity:
     dim: int | None
     document_prompt: str | None
     encoder_version: int = 1
+
+
+@dataclass(frozen=True)
+class VectorSpec:
+    """A vector that every point has: its name ('' for the only one), its dimension (null if sparse) and its kind."""
+
+    name: str
+    dim: int | None
+    kind: VectorKind = "dense"
 
 
 @dataclass(frozen=True)

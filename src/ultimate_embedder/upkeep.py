@@ -148,7 +148,7 @@ def _cosine(one: np.ndarray, other: np.ndarray) -> float:
 def _sample(points: PointsFile, count: int) -> tuple[list[str], dict[str, list[np.ndarray]]]:
     chosen = set(random.Random().sample(range(points.points), min(count, points.points)))
     texts: list[str] = []
-    vectors: dict[str, list[np.ndarray]] = {name: [] for name in points.dims}
+    vectors: dict[str, list[np.ndarray]] = {spec.name: [] for spec in points.vectors}
     start = 0
     for ids, matrices, payloads in points.batches(READ_ROWS):
         for row in range(len(ids)):

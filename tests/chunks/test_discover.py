@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from ultimate_embedder.chunks.discover import NAMING_RULE, find_collections, is_chunk_file
+from ultimate_embedder.chunks.discover import find_collections, is_chunk_file
 from ultimate_embedder.lock import LOCK_NAME, hold_output
+
+NAMES = "*_chunks.json, *.jsonl, *.ndjson or *.parquet"
 
 
 def put(path: Path) -> Path:
@@ -211,7 +213,7 @@ def test_a_sub_folder_without_chunk_files_is_warned_about_with_the_naming_rule(t
     put(tmp_path / "docs" / "readme.txt")
     discovery = find_collections(tmp_path)
     assert discovery.collections == ()
-    assert discovery.warnings == (f"{tmp_path / 'docs'}: no chunk files in it ({NAMING_RULE})",)
+    assert discovery.warnings == (f"{tmp_path / 'docs'}: no chunk files in it (chunk files are named {NAMES})",)
 
 
 def test_an_empty_root_has_no_collections(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def test_the_mode_of_an_ensemble_is_chosen_by_a_word(
 def test_vectors_of_an_ensemble_are_averaged(script: Script, both: tuple[str, ...]) -> None:
     done = script(*both, "--collections", "docs")
     fusion = done.collection("docs")["fusion"]
-    assert (fusion["method"], fusion["vectors"]) == ("weighted_average", {"": 32})
+    assert (fusion["method"], fusion["vectors"]) == ("weighted_average", [{"name": "", "dim": 32, "kind": "dense"}])
     assert fusion["weights"] == {"tiny-bert": 0.5, "tiny-mpnet": 0.5}
 
 

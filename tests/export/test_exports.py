@@ -18,13 +18,12 @@ from qdrant_edge import CountRequest, EdgeShard, Query, Record, SearchRequest
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
-from ultimate_embedder.config import EXPORT_KINDS
 from ultimate_embedder.devices import cpu
-from ultimate_embedder.export import Points, point_id, target_collection_name
-from ultimate_embedder.export.parquet import PointsFile
+from ultimate_embedder.export import EXPORT_KINDS, Points, PointsFile, point_id, target_collection_name
 from ultimate_embedder.export.points import PointBlock
 from ultimate_embedder.files import file_sha256, folder_sha256
 from ultimate_embedder.models import Encoder, TokenBatch
+from ultimate_embedder.types import VectorSpec
 
 DIM = 64
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
@@ -122,11 +121,11 @@ def test_the_parquet_has_vectors_of_one_length_and_describes_itself(exports: Exp
     assert schema.field("vector").type == pa.list_(pa.float32(), DIM)
     assert schema.names == ["chunk_id", "point_id", "file", "position", "text", "metadata", "extra", "vector"]
     described = PointsFile.open(exports.folder / "chunks.parquet")
-    assert (described.collection, described.target, described.points, described.dims) == (
+    assert (described.collection, described.target, described.points, described.vectors) == (
         "docs",
         "docs__tiny-bert",
         len(RECORDS),
-        {"": DIM},
+        (VectorSpec("", DIM),),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,19 @@ from sentence_transformers import SentenceTransformer
 from tests.support.qdrant_server import QdrantServer, StoredCollection
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.config import EXPORT_KINDS, FUSIONS, ExportKind, HubAccess
+from ultimate_embedder.config import HubAccess
 from ultimate_embedder.ensemble import open_ensemble
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import Event
-from ultimate_embedder.export import PointsFile, UploadReport, point_id, upload
+from ultimate_embedder.export import EXPORT_KINDS, PointsFile, UploadReport, point_id, upload
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.report.schema import CollectionSummary
+from ultimate_embedder.types import VectorSpec
 from ultimate_embedder.upkeep import verify_output
 
 BERT, ROBERTA = "tiny-bert", "tiny-xlm-roberta"
 DIMS = {BERT: 64, ROBERTA: 48}
+SPECS = tuple(VectorSpec(name, dim) for name, dim in DIMS.items())
 SHARES = {BERT: 0.25, ROBERTA: 0.75}
 RECORDS = [{"text": f"Chunk {n} says " + f"{n * 7} " * (n % 20), "id": f"chunk-{n}", "page": n} for n in range(40)]
 TEXTS = [str(record["text"]) for record in RECORDS]
@@ -40,7 +43,7 @@ NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no
 TARGET = "docs__tiny-bert__tiny-xlm-roberta__named"
 COSINE = models.Distance.COSINE
 OFFLINE = HubAccess(offline=True)
-FILES: tuple[ExportKind, ...] = ("npy", "parquet", "jsonl")  # quicker to write, copy and checksum than a shard
+FILES: tuple[str, ...] = ("npy", "parquet", "jsonl")  # quicker to write, copy and checksum than a shard
 
 
 def model_folders() -> dict[str, Path]:
@@ -147,7 +150,7 @@ def test_the_parquet_has_a_column_of_vectors_a_model(named: Path) -> None:
 
 def test_the_parquet_knows_its_vectors_by_name(named: Path) -> None:
     described = PointsFile.open(named / "docs" / "chunks.parquet")
-    assert (described.target, described.points, described.dims) == (TARGET, 40, DIMS)
+    assert (described.target, described.points, described.vectors) == (TARGET, 40, SPECS)
     ((ids, vectors, payloads),) = described.batches(100)
     assert ids == IDS
     assert [payload["text"] for payload in payloads] == TEXTS
@@ -191,7 +194,7 @@ def test_a_point_of_the_shard_holds_both_vectors_and_its_payload(named: Path, sh
 
 def test_the_summary_tells_weights_and_vectors(named: Path) -> None:
     (collection,) = summary_of(named)["collections"]
-    assert collection["fusion"] == {"method": "named", "weights": SHARES, "vectors": DIMS}
+    assert collection["fusion"] == {"method": "named", "weights": SHARES, "vectors": [asdict(spec) for spec in SPECS]}
     assert collection["target_qdrant_collection"] == TARGET
     assert [(each["model"], each["dim"]) for each in collection["models"]] == list(DIMS.items())
 
@@ -205,7 +208,7 @@ def test_concat_is_one_vector_whose_dot_product_is_the_weighted_sum_of_cosines(
     run(chunks, out, fusion="concat")
     vectors = np.load(out / "docs" / "embeddings.npy")
     assert vectors.shape == (40, 64 + 48)
-    assert PointsFile.open(out / "docs" / "chunks.parquet").dims == {"": 64 + 48}
+    assert PointsFile.open(out / "docs" / "chunks.parquet").vectors == (VectorSpec("", 64 + 48),)
     assert np.array_equal(parquet_vectors(out, "vector"), vectors)
     assert np.array_equal(np.array([point["vector"] for point in jsonl_points(out)], np.float32), vectors)
     expected = sum(SHARES[name] * (each @ each.T) for name, each in reference.items())
@@ -352,7 +355,7 @@ def test_a_collection_may_have_the_first_model_only(tmp_path: Path, fusion: str)
         "notes": "notes__tiny-bert",
     }
     assert np.load(output / "notes" / "embeddings.npy").shape == (3, DIMS[BERT])
-    assert PointsFile.open(output / "notes" / "chunks.parquet").dims == {"": DIMS[BERT]}
+    assert PointsFile.open(output / "notes" / "chunks.parquet").vectors == (VectorSpec("", DIMS[BERT]),)
     found = verify_output(output, 5, OFFLINE)
     assert (found.vectors, found.damaged, found.unchecked) == (8, [], [])
 

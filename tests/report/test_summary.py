@@ -19,7 +19,8 @@ from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, TokenBatch
-from ultimate_embedder.report.schema import json_schema
+from ultimate_embedder.report.schema import FusionSummary, json_schema
+from ultimate_embedder.types import VectorSpec
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "summary.schema.json"
 MAX_TOKENS = 32
@@ -63,6 +64,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # the contract
+
+
+def test_a_summary_with_dimensions_by_name_is_still_read() -> None:
+    read = FusionSummary.model_validate({"method": "named", "weights": {"a": 1.0}, "vectors": {"a": 64, "b": 48}})
+    assert read.vectors == [VectorSpec("a", 64), VectorSpec("b", 48)]
 
 
 def test_the_schema_in_the_docs_is_the_one_in_the_code() -> None:

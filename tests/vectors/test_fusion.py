@@ -7,11 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ultimate_embedder.config import FUSIONS, FusionMethod
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models.registry import find_spec
-from ultimate_embedder.types import PassIdentity
-from ultimate_embedder.vectors import UNNAMED, Candidate, FusedVectors, Fusion, VectorStore, plan_fusion, shorten
+from ultimate_embedder.types import PassIdentity, VectorSpec
+from ultimate_embedder.vectors import (
+    FUSIONS,
+    UNNAMED,
+    Candidate,
+    FusedVectors,
+    Fusion,
+    VectorStore,
+    plan_fusion,
+    shorten,
+)
 from ultimate_embedder.vectors.fusion import common_dim
 
 DIMS = {"small": 24, "large": 40, "third": 32}
@@ -29,7 +37,7 @@ def of_all_models(rows: int, seed: int = 0) -> list[np.ndarray]:
     return [random_vectors(rows, dim, seed + number) for number, dim in enumerate(DIMS.values())]
 
 
-def fusion_of(method: FusionMethod, weights: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Fusion:
+def fusion_of(method: str, weights: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Fusion:
     pairs = zip(DIMS.items(), weights, strict=True)
     return plan_fusion(method, [Candidate(name, weight, dim) for (name, dim), weight in pairs])
 
@@ -54,14 +62,14 @@ def cosines(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("method", ["named", "concat"])
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_weights_sum_to_one_and_keep_their_ratio(method: FusionMethod, weights: tuple[float, ...]) -> None:
+def test_weights_sum_to_one_and_keep_their_ratio(method: str, weights: tuple[float, ...]) -> None:
     shares = [member.weight for member in fusion_of(method, weights).members]
     assert sum(shares) == pytest.approx(1)
     assert [share / shares[0] for share in shares] == pytest.approx([weight / weights[0] for weight in weights])
 
 
 @pytest.mark.parametrize("method", FUSIONS)
-def test_weights_that_differ_by_a_factor_are_the_same_fusion(method: FusionMethod) -> None:
+def test_weights_that_differ_by_a_factor_are_the_same_fusion(method: str) -> None:
     one = plan_fusion(method, [Candidate("a", 1, 8), Candidate("b", 3, 8)])
     assert one == plan_fusion(method, [Candidate("a", 0.25, 8), Candidate("b", 0.75, 8)])
 
@@ -70,10 +78,10 @@ def test_weights_that_differ_by_a_factor_are_the_same_fusion(method: FusionMetho
 
 
 @pytest.mark.parametrize("method", FUSIONS)
-def test_the_vectors_of_one_model_are_not_touched_and_have_no_name(method: FusionMethod) -> None:
+def test_the_vectors_of_one_model_are_not_touched_and_have_no_name(method: str) -> None:
     vectors = random_vectors(5, 24)
     alone = plan_fusion(method, [Candidate("small", 0.3, 24)])
-    assert alone.dims == {UNNAMED: 24}
+    assert alone.vectors == (VectorSpec(UNNAMED, 24),)
     assert np.array_equal(alone.fuse([vectors])[UNNAMED], vectors)
 
 
@@ -90,7 +98,7 @@ def test_the_similarity_of_one_model_is_the_cosine() -> None:
 def test_named_keeps_every_vector_as_it_was() -> None:
     fusion, vectors = fusion_of("named"), of_all_models(5)
     fused = fusion.fuse(vectors)
-    assert fusion.dims == DIMS
+    assert fusion.vectors == tuple(VectorSpec(name, dim) for name, dim in DIMS.items())
     assert list(fused) == list(DIMS)
     assert all(np.array_equal(fused[name], given) for name, given in zip(DIMS, vectors, strict=True))
 
@@ -110,7 +118,7 @@ def test_named_and_concat_find_the_same_similarities(weights: tuple[float, ...])
 
 def test_concat_is_as_long_as_all_vectors_together() -> None:
     fusion = fusion_of("concat")
-    assert fusion.dims == {UNNAMED: sum(DIMS.values())}
+    assert fusion.vectors == (VectorSpec(UNNAMED, sum(DIMS.values())),)
     assert fusion.fuse(of_all_models(5))[UNNAMED].shape == (5, sum(DIMS.values()))
 
 
@@ -139,7 +147,7 @@ def test_an_average_is_the_weighted_mean_of_unit_vectors_of_unit_length_again(we
     one, other = random_vectors(50, 32, seed=1), random_vectors(50, 32, seed=2)
     fusion = averaged(Candidate("one", weights[0], 32), Candidate("other", weights[1], 32))
     (fused,) = fusion.fuse([one, other]).values()
-    assert fusion.dims == {UNNAMED: 32}
+    assert fusion.vectors == (VectorSpec(UNNAMED, 32),)
     np.testing.assert_allclose(np.linalg.norm(fused, axis=1), 1, atol=1e-6)
     mean = weights[0] * shorten(one, 32) + weights[1] * shorten(other, 32)
     np.testing.assert_allclose(fused, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6)
@@ -147,7 +155,7 @@ def test_an_average_is_the_weighted_mean_of_unit_vectors_of_unit_length_again(we
 
 def test_a_matryoshka_model_is_cut_to_the_dimension_of_the_other_and_normalised_before_the_mean() -> None:
     fusion = averaged(registered(JINA, 0.6), registered(BGE, 0.4))
-    assert fusion.dims == {UNNAMED: 1024}
+    assert fusion.vectors == (VectorSpec(UNNAMED, 1024),)
     jina, bge = random_vectors(20, 1536, seed=1), random_vectors(20, 1024, seed=2)
     cut = jina[:, :1024] / np.linalg.norm(jina[:, :1024], axis=1, keepdims=True)
     mean = 0.6 * cut + 0.4 * bge / np.linalg.norm(bge, axis=1, keepdims=True)
@@ -185,9 +193,9 @@ def test_models_without_a_common_dimension_are_refused_with_their_dimensions_and
 
 
 @pytest.mark.parametrize("method", ["named", "concat"])
-def test_the_way_out_takes_any_dimensions(method: FusionMethod) -> None:
+def test_the_way_out_takes_any_dimensions(method: str) -> None:
     fusion = plan_fusion(method, [registered(BGE), registered("all-minilm-l6-v2")])
-    assert sum(fusion.dims.values()) == 1024 + 384
+    assert sum(spec.dim or 0 for spec in fusion.vectors) == 1024 + 384
 
 
 # cutting
@@ -207,21 +215,21 @@ def test_shortened_vectors_point_where_their_first_numbers_point(dim: int | None
 
 
 @pytest.mark.parametrize("method", FUSIONS)
-def test_a_query_is_fused_as_a_document_is(method: FusionMethod) -> None:
+def test_a_query_is_fused_as_a_document_is(method: str) -> None:
     fusion = plan_fusion(method, [Candidate("one", 0.7, 32), Candidate("other", 0.3, 32)])
     vectors = [random_vectors(20, 32, seed=1), random_vectors(20, 32, seed=2)]
     documents = fusion.fuse(vectors)
     for row in range(20):
         query = fusion.fuse([each[row : row + 1] for each in vectors])
         assert {name: each.shape for name, each in query.items()} == {
-            name: (1, dim) for name, dim in fusion.dims.items()
+            spec.name: (1, spec.dim) for spec in fusion.vectors
         }
         for name, each in query.items():
             np.testing.assert_allclose(each[0], documents[name][row], atol=1e-7)
 
 
 @pytest.mark.parametrize("method", FUSIONS)
-def test_a_document_is_nearest_to_itself_with_a_similarity_of_one(method: FusionMethod) -> None:
+def test_a_document_is_nearest_to_itself_with_a_similarity_of_one(method: str) -> None:
     fusion = plan_fusion(method, [Candidate("one", 0.7, 32), Candidate("other", 0.3, 32)])
     vectors = [random_vectors(20, 32, seed=1), random_vectors(20, 32, seed=2)]
     documents = fusion.fuse(vectors)
@@ -244,9 +252,7 @@ def store(root: Path, model: str, dim: int = 8, *, rows: int = 10, seed: int = 0
     return written
 
 
-def fuse_stores(
-    stores: list[VectorStore], method: FusionMethod = "concat", weights: tuple[float, ...] = (1, 1)
-) -> FusedVectors:
+def fuse_stores(stores: list[VectorStore], method: str = "concat", weights: tuple[float, ...] = (1, 1)) -> FusedVectors:
     pairs = zip(stores, weights, strict=False)
     candidates = [Candidate(each.identity.model, weight, each.dim or 0) for each, weight in pairs]
     return FusedVectors(stores, plan_fusion(method, candidates))
@@ -260,7 +266,7 @@ def stores(tmp_path: Path) -> list[VectorStore]:
 def test_fused_vectors_are_read_by_key_in_any_order(stores: list[VectorStore]) -> None:
     vectors, order = fuse_stores(stores), np.random.default_rng(3).permutation(10)
     whole = vectors.fusion.fuse([random_vectors(10, 8, seed=1), random_vectors(10, 8, seed=2)])
-    assert vectors.dims == {UNNAMED: 16}
+    assert vectors.vectors == (VectorSpec(UNNAMED, 16),)
     assert np.array_equal(vectors.read(KEYS[order])[UNNAMED], whole[UNNAMED][order])
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ultimate_embedder.chunks.formats import chunk_file_names, find_format
 from ultimate_embedder.config import suggest
 from ultimate_embedder.lock import LOCK_NAME
 from ultimate_embedder.types import Collection
-
-NAMING_RULE = "chunk files are named *_chunks.json, *.jsonl, *.ndjson or *.parquet"
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,13 @@ def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None
         if files:
             collections.append(Collection(folder.name, folder, files))
         else:
-            warnings.append(f"{folder}: no chunk files in it ({NAMING_RULE})")
+            warnings.append(f"{folder}: no chunk files in it (chunk files are named {chunk_file_names()})")
     return _select(tuple(collections), wanted, warnings)
 
 
 def is_chunk_file(path: Path) -> bool:
     """Whether a file's name says that it holds chunks."""
-    name = path.name.lower()
-    if name.startswith(".") or not path.is_file():
-        return False
-    return name.endswith(("_chunks.json", ".jsonl", ".ndjson", ".parquet")) or name == "chunks.json"
+    return not path.name.startswith(".") and path.is_file() and find_format(path) is not None
 
 
 def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnings: list[str]) -> Discovery:

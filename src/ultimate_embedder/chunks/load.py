@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.chunks.read import printable, read_records
+from ultimate_embedder.chunks.formats import printable
+from ultimate_embedder.chunks.read import read_records
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
 from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdRepeated, Warned
 from ultimate_embedder.types import Chunk, Collection, Rejected, RepeatedId

@@ -270,7 +270,7 @@ class UltimateKaggleEmbedderV4:
         return functools.cache(partial(load_reranker, model, trusted=trusted))
 
     def _document_vectors(self) -> Mapping[str, np.ndarray]:
-        if UNNAMED in self._fusion().dims:
+        if any(spec.name == UNNAMED for spec in self._fusion().vectors):
             return {UNNAMED: np.asarray(self.embeddings)}
         return self.embeddings_by_model
 

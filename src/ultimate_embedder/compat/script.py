@@ -15,8 +15,9 @@ from ultimate_embedder.cli import SuggestingParser
 from ultimate_embedder.compat.configs import EnsembleConfig
 from ultimate_embedder.compat.options import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
-from ultimate_embedder.config import EXPORT_KINDS, OldEnvironment, old_environment, one_of, split_words
+from ultimate_embedder.config import OldEnvironment, old_environment, one_of, split_words
 from ultimate_embedder.errors import OutputError, UltimateEmbedderError, UsageError
+from ultimate_embedder.export import EXPORT_KINDS
 from ultimate_embedder.files import write_json
 from ultimate_embedder.options import make_config
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary

@@ -14,18 +14,11 @@ Precision = Literal["auto", "fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # one of the words of the list below; the lists grow, so a type that repeats them would have to grow with them
-Mode: TypeAlias = str
 Backend: TypeAlias = str
-ExportKind: TypeAlias = str
-FusionMethod: TypeAlias = str
 Parallelism: TypeAlias = str
 
-MODES = ("auto", "single", "simultaneous", "sequential", "exclusive")
 OLD_MODE_NAMES = {"parallel": "simultaneous"}
 BACKENDS = ("torch", "onnx", "openvino")
-EXPORT_KINDS = ("npy", "parquet", "jsonl", "qdrant")
-DEFAULT_EXPORTS = ("npy", "parquet", "qdrant")  # JSON Lines are large and slow by nature
-FUSIONS = ("named", "concat", "weighted_average")
 PARALLELISMS = ("replicas", "data-parallel", "none")
 DEFAULT_MODEL = "all-minilm-l6-v2"
 

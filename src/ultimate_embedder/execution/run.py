@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.planning import (
     MODES,
     DeviceRoom,
-    DiskNeed,
     PassPlan,
     Place,
     Rows,
@@ -34,6 +33,8 @@ from ultimate_embedder.planning import (
 from ultimate_embedder.session import Session
 from ultimate_embedder.vectors import VectorStore
 
+NUMBER_BYTES = 4  # float32
+
 
 @dataclass(frozen=True)
 class CollectionWork:
@@ -43,8 +44,8 @@ class CollectionWork:
     table: ChunkTable
     plans: Sequence[PassPlan]
     stores: Sequence[VectorStore]
-    export_copies: float
-    """Size of the exports that will be written, in sizes of the vectors."""
+    export_bytes: Callable[[int], int]
+    """What the exports will take on disk, by the dimension of the vectors."""
 
     @property
     def rows(self) -> Rows:
@@ -177,8 +178,8 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     new_texts = work.texts.count(collection.rows)
     if new_texts and session.stop.reason is None:
         dim = plan.identity.dim or session.load(plan).dim
-        need = DiskNeed(new_texts, len(collection.table), collection.export_copies)
-        require_room(store.folder, need.size_bytes(dim), len(collection.table))
+        needed_bytes = new_texts * dim * NUMBER_BYTES + collection.export_bytes(dim)
+        require_room(store.folder, needed_bytes, len(collection.table))
     texts = collection.table.distinct_texts()
     work.events.started(place.devices, texts, stored_texts=texts - new_texts)
 

@@ -2,10 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ultimate_embedder.export.parquet import PointsFile
+from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.formats import (
+    DEFAULT_EXPORTS,
+    EXPORT_KINDS,
+    EXPORTS,
+    estimate_export_bytes,
+    find_export,
+)
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.write import (
-    export_copies,
     export_problem,
     has_exports,
     read_export_journal,
@@ -13,14 +19,20 @@ from ultimate_embedder.export.write import (
 )
 
 if TYPE_CHECKING:
+    from ultimate_embedder.export.points_file import PointsFile
     from ultimate_embedder.export.server import UploadReport, upload
 
 __all__ = [
+    "DEFAULT_EXPORTS",
+    "EXPORTS",
+    "EXPORT_KINDS",
+    "ExportFormat",
     "Points",
     "PointsFile",
     "UploadReport",
-    "export_copies",
+    "estimate_export_bytes",
     "export_problem",
+    "find_export",
     "has_exports",
     "point_id",
     "read_export_journal",
@@ -29,11 +41,13 @@ __all__ = [
     "write_exports",
 ]
 
+# imported on first use: the client of a server takes a second to load and pyarrow a tenth, and --help needs neither
+_MODULES = {"PointsFile": "points_file", "UploadReport": "server", "upload": "server"}
+
 
 def __getattr__(name: str) -> Any:
-    # imported on first use: the client of a server takes a second to load, and few runs upload
-    if name in ("upload", "UploadReport"):
+    if name in _MODULES:
         import importlib
 
-        return getattr(importlib.import_module("ultimate_embedder.export.server"), name)
+        return getattr(importlib.import_module(f"ultimate_embedder.export.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`points.jsonl`: one Qdrant point a line: id, vector, payload."""
+"""`points.jsonl`: one Qdrant point per line: id, vector, payload."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import orjson
 
+from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import whole_file
+
+FILE_NAME = "points.jsonl"
 
 
 def write(points: Points, path: Path) -> None:
@@ -29,3 +32,7 @@ def _dump(payload: dict[str, Any]) -> bytes:
         return orjson.dumps(payload)
     except TypeError:  # integers beyond 64 bits, or lone surrogates, which only the slower json takes
         return json.dumps(payload, ensure_ascii=False).encode()
+
+
+# not by default: numbers as text are large and slow
+EXPORT = ExportFormat(kind="jsonl", file_name=lambda vectors: FILE_NAME, write=write, size_factor=3, by_default=False)

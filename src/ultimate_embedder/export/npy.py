@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
+from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import safe_name, whole_file, whole_folder
-from ultimate_embedder.vectors import UNNAMED
+from ultimate_embedder.types import UNNAMED, VectorSpec
+
+FILE_NAME = "embeddings.npy"
+FOLDER_NAME = "embeddings"  # where each vector has a name
 
 
 def write(points: Points, path: Path) -> None:
     """Write all vectors as float32 arrays, block by block."""
+    import numpy as np
+
     with ExitStack() as stack:
-        if UNNAMED in points.dims:
+        if _is_one_file(points.vectors):
             places = {UNNAMED: path}
         else:
             folder = stack.enter_context(whole_folder(path))
-            places = {name: folder / f"{safe_name(name)}.npy" for name in points.dims}
+            places = {spec.name: folder / f"{safe_name(spec.name)}.npy" for spec in points.vectors}
         files = {name: stack.enter_context(whole_file(place)) for name, place in places.items()}
-        for name, dim in points.dims.items():
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(points), dim)}
-            np.lib.format.write_array_header_1_0(files[name], header)
+        for spec in points.vectors:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(points), spec.dim)}
+            np.lib.format.write_array_header_1_0(files[spec.name], header)
         for block in points.blocks():
             for name, vectors in block.vectors.items():
                 files[name].write(vectors.astype("<f4", copy=False).tobytes())
+
+
+def _file_name(vectors: Sequence[VectorSpec]) -> str:
+    return FILE_NAME if _is_one_file(vectors) else FOLDER_NAME
+
+
+def _is_one_file(vectors: Sequence[VectorSpec]) -> bool:
+    return any(spec.name == UNNAMED for spec in vectors)
+
+
+EXPORT = ExportFormat(kind="npy", file_name=_file_name, write=write)

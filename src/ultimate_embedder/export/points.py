@@ -7,13 +7,16 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ultimate_embedder.chunks import ChunkTable, TableRows
 from ultimate_embedder.files import safe_name
-from ultimate_embedder.vectors import UNNAMED, FusedVectors, Vectors
+from ultimate_embedder.types import UNNAMED
+
+if TYPE_CHECKING:  # what describes the exports is imported for --help, too: no numpy, no pyarrow
+    import numpy as np
+
+    from ultimate_embedder.chunks import ChunkTable, TableRows
+    from ultimate_embedder.vectors import FusedVectors
 
 LONGEST_NAME = 255
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
@@ -39,21 +42,6 @@ def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[s
     return {"chunk_id": chunk_id, "collection": collection, "file": file, **record, "text": text}
 
 
-def point_vector(vectors: Vectors, row: int) -> np.ndarray | dict[str, np.ndarray]:
-    """The vector of one row as Qdrant wants it: by itself, or by name."""
-    if UNNAMED in vectors:
-        return np.asarray(vectors[UNNAMED][row])
-    return {name: each[row] for name, each in vectors.items()}
-
-
-def plain_vector(vectors: Vectors, row: int) -> Any:
-    """The same as lists of numbers."""
-    vector = point_vector(vectors, row)
-    if isinstance(vector, dict):
-        return {name: each.tolist() for name, each in vector.items()}
-    return vector.tolist()
-
-
 @dataclass(frozen=True)
 class PointBlock:
     """Some consecutive points; `records` are JSON."""
@@ -72,8 +60,14 @@ class PointBlock:
         return len(self.ids)
 
     def vector(self, row: int) -> np.ndarray | dict[str, np.ndarray]:
-        """The vector of one point, or its vectors by name."""
-        return point_vector(self.vectors, row)
+        """The vector of one point, or its vectors by name, as Qdrant wants it."""
+        by_name: dict[str, np.ndarray] = {name: each[row] for name, each in self.vectors.items()}
+        return by_name.get(UNNAMED, by_name)
+
+    def plain_vector(self, row: int) -> Any:
+        """The same as lists of numbers."""
+        by_name = {name: each[row].tolist() for name, each in self.vectors.items()}
+        return by_name.get(UNNAMED, by_name)
 
     def payload(self, row: int) -> dict[str, Any]:
         """The Qdrant payload of one point."""
@@ -89,10 +83,10 @@ class Points:
         self.target = target
         self.identity = f"{table.digest} {vectors.identity} {target}"
         """Of all points: exports of equal identity are equal."""
-        self.dims = vectors.dims
+        self.vectors = vectors.vectors
         self.fusion = vectors.fusion
         self._table = table
-        self._vectors = vectors
+        self._fused = vectors
         self._kept = vectors.holds(table.keys)
 
     def __len__(self) -> int:
@@ -105,14 +99,14 @@ class Points:
 
     def without_vector(self) -> Iterator[tuple[str, int, str]]:
         """File and position of each chunk that has no vector, and the models that gave it none."""
-        missing = self._vectors.without(self._table.keys)
+        missing = self._fused.without(self._table.keys)
         for rows in self._table.blocks(~self._kept):
             for row, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True), rows.start):
                 if not self._kept[row]:
                     yield file, position, ", ".join(model for model, mask in missing if mask[row])
 
     def _join(self, rows: TableRows) -> PointBlock:
-        chosen = np.flatnonzero(self._kept[rows.start : rows.start + len(rows.ids)])
+        chosen = self._kept[rows.start : rows.start + len(rows.ids)].nonzero()[0]
         ids = [rows.ids[row] for row in chosen]
         return PointBlock(
             collection=self.collection,
@@ -122,5 +116,5 @@ class Points:
             records=[rows.records[row] for row in chosen],
             files=[rows.files[row] for row in chosen],
             positions=[rows.positions[row] for row in chosen],
-            vectors=self._vectors.read(self._table.keys[rows.start + chosen]),
+            vectors=self._fused.read(self._table.keys[rows.start + chosen]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -17,10 +17,10 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
-from ultimate_embedder.export.parquet import PointsFile
+from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.files import file_sha256, write_json
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
-from ultimate_embedder.vectors import UNNAMED
+from ultimate_embedder.types import UNNAMED, VectorSpec
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
@@ -87,7 +87,7 @@ def _find_points(folder: Path) -> list[Path]:
 
 def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
     started = time.perf_counter()
-    created = server.ensure_collection(target, file.dims)
+    created = server.ensure_collection(target, file.vectors)
     journal = _Journal(file.path.with_name("upload.json"), server.url, target, file_sha256(file.path))
     resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
     emit(
@@ -104,7 +104,7 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
         position += len(ids)
         if position <= resumed_at:
             continue
-        for part in _within_limit(payloads, sum(file.dims.values()) * NUMBER_BYTES):
+        for part in _within_limit(payloads, sum(spec.dim or 0 for spec in file.vectors) * NUMBER_BYTES):
             lists = {name: each[part].tolist() for name, each in vectors.items()}
             batch = models.Batch(ids=list(ids[part]), vectors=lists.get(UNNAMED, lists), payloads=payloads[part])
             server.upsert(target, batch)
@@ -136,19 +136,20 @@ def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator
     yield slice(start, len(payloads))
 
 
-def _misfit(vectors: Any, dims: dict[str, int]) -> str | None:
+def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
     """What keeps our points out of a collection with such vectors."""
     there = {UNNAMED: vectors} if isinstance(vectors, models.VectorParams) else dict(vectors or {})
-    if UNNAMED in dims and UNNAMED not in there:
-        return f"named vectors, ours have no name and {dims[UNNAMED]} numbers"
-    if set(there) != set(dims):
-        return f"{_names(there)}, ours are called {', '.join(dims)}"
-    for name, dim in dims.items():
-        which = f" called {name}" if name else ""
-        if there[name].size != dim:
-            return f"vectors{which} of {there[name].size} numbers, ours have {dim}"
-        if there[name].distance != models.Distance.COSINE:
-            return f"the distance {there[name].distance.value}{which}, ours wants Cosine"
+    for spec in ours:
+        if spec.name == UNNAMED and UNNAMED not in there:
+            return f"named vectors, ours have no name and {spec.dim} numbers"
+    if set(there) != {spec.name for spec in ours}:
+        return f"{_names(there)}, ours are called {', '.join(spec.name for spec in ours)}"
+    for spec in ours:
+        which, theirs = f" called {spec.name}" if spec.name else "", there[spec.name]
+        if theirs.size != spec.dim:
+            return f"vectors{which} of {theirs.size} numbers, ours have {spec.dim}"
+        if theirs.distance != models.Distance.COSINE:
+            return f"the distance {theirs.distance.value}{which}, ours wants Cosine"
     return None
 
 
@@ -194,23 +195,25 @@ class _Server:
         self._emit = emit
         self._policy = policy
 
-    def ensure_collection(self, target: str, dims: dict[str, int]) -> bool:
+    def ensure_collection(self, target: str, ours: Sequence[VectorSpec]) -> bool:
         """Create the collection, or check that its vectors are ours; True if it was created."""
         exists = self._call("look up the collection", lambda: self._client.collection_exists(target))
         if not exists:
-            self._call("create the collection", lambda: self._create(target, dims))
+            self._call("create the collection", lambda: self._create(target, ours))
         found = self._call("read the collection", lambda: self._client.get_collection(target))
         vectors = found.config.params.vectors
-        if problem := _misfit(vectors, dims):
+        if problem := _misfit(vectors, ours):
             raise UploadError(
                 f"collection {target} on {self.url} has {problem}. "
                 "Give another name with --collection, or delete that collection."
             )
         return not exists
 
-    def _create(self, target: str, dims: dict[str, int]) -> None:
+    def _create(self, target: str, ours: Sequence[VectorSpec]) -> None:
         cosine = models.Distance.COSINE
-        params = {name: models.VectorParams(size=dim, distance=cosine) for name, dim in dims.items()}
+        params = {
+            spec.name: models.VectorParams(size=spec.dim, distance=cosine) for spec in ours if spec.dim is not None
+        }
         try:
             self._client.create_collection(target, vectors_config=params.get(UNNAMED, params))
         except UnexpectedResponse as error:

@@ -5,44 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.config import ExportKind
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
-from ultimate_embedder.export import jsonl, npy, parquet, qdrant
+from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
 from ultimate_embedder.types import ExportedFile
-from ultimate_embedder.vectors import UNNAMED
 
-# name in the output folder, and what writes it; each is whole or absent
-WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path], None]]] = {
-    "npy": (lambda points: "embeddings.npy" if UNNAMED in points.dims else "embeddings", npy.write),
-    "parquet": (lambda _: "chunks.parquet", parquet.write),
-    "jsonl": (lambda _: "points.jsonl", jsonl.write),
-    "qdrant": (lambda _: "qdrant", qdrant.write),
-}
-
-EXPORT_SIZES: dict[ExportKind, int] = {"npy": 1, "parquet": 1, "jsonl": 3, "qdrant": 1}  # in sizes of the vectors
 JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
 
-def write_exports(
-    points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit, *, fresh: bool = False
-) -> None:
+def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit, *, fresh: bool = False) -> None:
     """Write each kind of export into `folder`, unless it is there and would be the same; with `fresh` in any case."""
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
-        name, write = WRITERS[kind]
-        path = folder / name(points)
+        export = find_export(kind)
+        path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
         if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
-            write(points, path)
+            export.write(points, path)
             if noted is not None and noted["name"] != path.name:
                 _delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
@@ -54,18 +41,13 @@ def write_exports(
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
 
 
-def export_copies(kinds: Sequence[ExportKind]) -> float:
-    """The size of these exports together, in sizes of the vectors as float32."""
-    return sum(EXPORT_SIZES[kind] for kind in kinds)
-
-
-def has_exports(folder: Path, kinds: Sequence[ExportKind]) -> bool:
+def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
     """Whether a collection has been exported before, in all these kinds; of what, is not looked at."""
     journal = read_export_journal(folder)
     return bool(kinds) and all(kind in journal and (folder / journal[kind]["name"]).exists() for kind in kinds)
 
 
-def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[ExportKind], emit: Emit) -> None:
+def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:
     """Delete exports that were not asked for now and are of other points: somebody might take them for these."""
     journal = read_export_journal(folder)
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
@@ -96,10 +78,10 @@ def _checksum(path: Path) -> str:
     return folder_sha256(path) if path.is_dir() else file_sha256(path)
 
 
-def read_export_journal(folder: Path) -> dict[ExportKind, dict[str, Any]]:
+def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
     """What the exports of a collection were made of, by kind."""
     try:
-        journal: dict[ExportKind, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
+        journal: dict[str, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return {kind: noted for kind, noted in journal.items() if "name" in noted}

@@ -1,6 +1,7 @@
 """What a run will do, as plain values: passes, mode, stages and steps. Pure; knows neither torch nor files."""
 
-from ultimate_embedder.planning.disk import DiskNeed
+from typing import TYPE_CHECKING, Any
+
 from ultimate_embedder.planning.modes import (
     MODES,
     MemoryNeed,
@@ -8,7 +9,6 @@ from ultimate_embedder.planning.modes import (
     assign_devices,
     choose_mode,
 )
-from ultimate_embedder.planning.passes import PassPlan, as_candidate, plan_passes
 from ultimate_embedder.planning.steps import (
     DeviceRoom,
     Place,
@@ -22,10 +22,12 @@ from ultimate_embedder.planning.steps import (
     plan_stages,
 )
 
+if TYPE_CHECKING:
+    from ultimate_embedder.planning.passes import PassPlan, as_candidate, plan_passes
+
 __all__ = [
     "MODES",
     "DeviceRoom",
-    "DiskNeed",
     "MemoryNeed",
     "Mode",
     "PassPlan",
@@ -43,3 +45,14 @@ __all__ = [
     "plan_passes",
     "plan_stages",
 ]
+
+# imported on first use: --help wants the names of the modes, not what reads models
+_FROM_PASSES = ("PassPlan", "as_candidate", "plan_passes")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_PASSES:
+        from ultimate_embedder.planning import passes
+
+        return getattr(passes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

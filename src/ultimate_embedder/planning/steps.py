@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.planning.modes import MemoryNeed, Mode, assign_devices
-from ultimate_embedder.planning.passes import PassPlan
+
+if TYPE_CHECKING:
+    from ultimate_embedder.planning.passes import PassPlan
 
 LOCKSTEP_TEXTS = 4096  # passes that work together wait for each other after so many texts
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ultimate_embedder.types import Status
+from ultimate_embedder.types import Status, VectorSpec
 
 
 class _Part(BaseModel):
@@ -131,7 +131,13 @@ class FusionSummary(_Part):
 
     method: str
     weights: dict[str, float] = Field(description="by model; they sum to one")
-    vectors: dict[str, int] = Field(default_factory=dict, description="name ('' for none) and dimension")
+    vectors: list[VectorSpec] = Field(default_factory=list, description="the vectors of a point")
+
+    @field_validator("vectors", mode="before")
+    @classmethod
+    def _read_dims_by_name(cls, value: Any) -> Any:
+        """Summaries were written with dimensions by name here; these are read, too."""
+        return [{"name": name, "dim": dim} for name, dim in value.items()] if isinstance(value, dict) else value
 
 
 class ExportSummary(_Part):

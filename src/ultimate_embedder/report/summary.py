@@ -256,7 +256,7 @@ class SummaryBuilder:
         collection = self._of(event)
         collection.chunks.embedded = event.points
         if collection.fusion is not None:
-            collection.fusion.vectors = event.dims
+            collection.fusion.vectors = list(event.vectors)
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)

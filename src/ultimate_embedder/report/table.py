@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO
 
+from ultimate_embedder.chunks import chunk_file_names
 from ultimate_embedder.report.schema import CollectionSummary, RunSummary
 
 MOST_SHOWN = 5
@@ -49,7 +50,7 @@ def _cells(collection: CollectionSummary) -> list[str]:
 
 def _dims(collection: CollectionSummary) -> str:
     if collection.fusion is not None and collection.fusion.vectors:
-        return "+".join(map(str, collection.fusion.vectors.values()))
+        return "+".join(f"{each.dim or each.kind}" for each in collection.fusion.vectors)
     return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 
@@ -76,9 +77,7 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         if any(export.kind == "parquet" for export in collection.exports):
             lines.append(f"{name}: 'upload' would put it into {collection.target_qdrant_collection}")
     if not summary.collections and summary.error is None:
-        lines.append(
-            f"no chunk files below {summary.chunks}: they are named *_chunks.json, *.jsonl, *.ndjson or *.parquet"
-        )
+        lines.append(f"no chunk files below {summary.chunks}: they are named {chunk_file_names()}")
     if summary_path is not None:
         lines.append(f"summary: {summary_path}")
     return lines

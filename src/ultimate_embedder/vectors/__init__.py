@@ -1,19 +1,25 @@
 """Vectors on disk, and what several models' vectors become."""
 
+from typing import TYPE_CHECKING, Any
+
+from ultimate_embedder.types import UNNAMED
 from ultimate_embedder.vectors.fusion import (
-    UNNAMED,
+    FUSIONS,
     Candidate,
-    FusedVectors,
     Fusion,
     Member,
     Vectors,
     plan_fusion,
     shorten,
 )
-from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
-from ultimate_embedder.vectors.tokens import TokenStore
+
+if TYPE_CHECKING:
+    from ultimate_embedder.vectors.fused import FusedVectors
+    from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
+    from ultimate_embedder.vectors.tokens import TokenStore
 
 __all__ = [
+    "FUSIONS",
     "UNNAMED",
     "Candidate",
     "FusedVectors",
@@ -29,3 +35,22 @@ __all__ = [
     "shard_problem",
     "shorten",
 ]
+
+# imported on first use: --help wants the names of the fusion methods, not numpy and pyarrow
+_MODULES = {
+    "FusedVectors": "fused",
+    "TokenStore": "tokens",
+    "VectorStore": "store",
+    "earlier_identities": "store",
+    "fingerprint": "store",
+    "read_ledger": "store",
+    "shard_problem": "store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        import importlib
+
+        return getattr(importlib.import_module(f"ultimate_embedder.vectors.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,19 +8,17 @@ weighted_average    the weighted mean of unit vectors, of unit length again; all
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ultimate_embedder.config import FusionMethod
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.vectors.store import VectorStore, fingerprint
+from ultimate_embedder.types import UNNAMED, VectorSpec
 
-UNNAMED = ""  # the vector of a point that has just one
-Vectors = Mapping[str, np.ndarray]
+if TYPE_CHECKING:  # numpy is imported where it is used: the command line wants the names of the methods only
+    import numpy as np
+
+Vectors = Mapping[str, "np.ndarray"]
 
 
 @dataclass(frozen=True)
@@ -33,38 +31,76 @@ class Member:
 
 
 @dataclass(frozen=True)
+class FusionMethod:
+    """A way to join the vectors of several models."""
+
+    vectors: Callable[[Sequence[Member]], tuple[VectorSpec, ...]]
+    """What comes out."""
+    join: Callable[[Sequence[Member], Sequence[np.ndarray]], dict[str, np.ndarray]]
+    """Vectors in the members' order, row by row, to vectors by name."""
+    needs_one_dim: bool = False
+    """Whether all members must have, or be cut to, the same dimension."""
+
+
+def _join_named(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {member.name: each for member, each in zip(members, vectors, strict=True)}
+
+
+def _join_end_to_end(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    pairs = zip(members, vectors, strict=True)
+    scaled = [shorten(each, member.dim) * np.float32(member.weight**0.5) for member, each in pairs]
+    return {UNNAMED: np.concatenate(scaled, axis=1)}
+
+
+def _join_average(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    pairs = zip(members, vectors, strict=True)
+    mean = sum(shorten(each, member.dim) * np.float32(member.weight) for member, each in pairs)
+    return {UNNAMED: _unit(np.asarray(mean))}
+
+
+FUSION_METHODS: dict[str, FusionMethod] = {
+    "named": FusionMethod(
+        lambda members: tuple(VectorSpec(member.name, member.dim) for member in members), _join_named
+    ),
+    "concat": FusionMethod(
+        lambda members: (VectorSpec(UNNAMED, sum(member.dim for member in members)),), _join_end_to_end
+    ),
+    "weighted_average": FusionMethod(
+        lambda members: (VectorSpec(UNNAMED, members[0].dim),), _join_average, needs_one_dim=True
+    ),
+}
+FUSIONS: tuple[str, ...] = tuple(FUSION_METHODS)
+
+
+@dataclass(frozen=True)
 class Fusion:
     """What is done with the members' vectors; weights sum to one."""
 
-    method: FusionMethod
+    method: str
     members: tuple[Member, ...]
 
     @property
-    def dims(self) -> dict[str, int]:
-        """The exported vectors: name and dimension. A vector without a name is called ''."""
-        if len(self.members) > 1 and self.method == "named":
-            return {member.name: member.dim for member in self.members}
-        if len(self.members) > 1 and self.method == "concat":
-            return {UNNAMED: sum(member.dim for member in self.members)}
-        return {UNNAMED: self.members[0].dim}
+    def vectors(self) -> tuple[VectorSpec, ...]:
+        """The exported vectors."""
+        if len(self.members) == 1:
+            return (VectorSpec(UNNAMED, self.members[0].dim),)
+        return FUSION_METHODS[self.method].vectors(self.members)
 
     def fuse(self, vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Join the members' vectors, given in their order, row by row."""
         if len(self.members) == 1:
             return {UNNAMED: vectors[0]}
-        if self.method == "named":
-            return {member.name: each for member, each in zip(self.members, vectors, strict=True)}
-        units = [shorten(each, member.dim) for member, each in zip(self.members, vectors, strict=True)]
-        weights = [member.weight for member in self.members]
-        if self.method == "concat":
-            scaled = [unit * np.float32(weight**0.5) for unit, weight in zip(units, weights, strict=True)]
-            return {UNNAMED: np.concatenate(scaled, axis=1)}
-        mean = sum(unit * np.float32(weight) for unit, weight in zip(units, weights, strict=True))
-        return {UNNAMED: _unit(np.asarray(mean))}
+        return FUSION_METHODS[self.method].join(self.members, vectors)
 
     def similarity(self, query: Vectors, documents: Vectors) -> np.ndarray:
         """How near each document is to the query: the cosine, or the weighted sum of the models' cosines."""
-        if len(self.dims) == 1:
+        import numpy as np
+
+        if len(self.vectors) == 1:
             return np.asarray(_unit(documents[UNNAMED]) @ _unit(query[UNNAMED])[0])
         parts = [
             member.weight * (_unit(documents[member.name]) @ _unit(query[member.name])[0]) for member in self.members
@@ -82,10 +118,11 @@ class Candidate:
     shorter_dims: tuple[int, ...] = ()
 
 
-def plan_fusion(method: FusionMethod, candidates: Sequence[Candidate]) -> Fusion:
+def plan_fusion(method: str, candidates: Sequence[Candidate]) -> Fusion:
     """Normalise the weights, and for an average find the dimension that all have or can be cut to."""
     total = sum(candidate.weight for candidate in candidates)
-    common = common_dim(candidates) if method == "weighted_average" and len(candidates) > 1 else None
+    needs_one_dim = FUSION_METHODS[method].needs_one_dim and len(candidates) > 1
+    common = common_dim(candidates) if needs_one_dim else None
     members = [
         Member(candidate.name, candidate.weight / total if total else 0.0, common or candidate.dim)
         for candidate in candidates
@@ -106,40 +143,14 @@ def common_dim(candidates: Sequence[Candidate]) -> int:
     )
 
 
-class FusedVectors:
-    """The exported vectors of a collection, read from one store a model, a block at a time."""
-
-    def __init__(self, stores: Sequence[VectorStore], fusion: Fusion) -> None:
-        self.fusion = fusion
-        self.identity = _identity(stores, fusion)
-        """Equal identities mean equal vectors."""
-        self._stores = stores
-
-    @property
-    def dims(self) -> dict[str, int]:
-        """Name and dimension of each exported vector."""
-        return self.fusion.dims
-
-    def holds(self, keys: np.ndarray) -> np.ndarray:
-        """For each key, whether every model gave it a vector."""
-        return np.asarray(np.logical_and.reduce([store.holds(keys) for store in self._stores]))
-
-    def without(self, keys: np.ndarray) -> list[tuple[str, np.ndarray]]:
-        """The models that left texts without a vector, each with a mask of these."""
-        missing = [(store.identity.model, ~store.holds(keys)) for store in self._stores]
-        return [(model, mask) for model, mask in missing if mask.any()]
-
-    def read(self, keys: np.ndarray) -> dict[str, np.ndarray]:
-        """The vectors of `keys`, which must be held."""
-        return self.fusion.fuse([store.read(keys) for store in self._stores])
-
-
 def shorten(vectors: np.ndarray, dim: int | None) -> np.ndarray:
     """Cut vectors to their first `dim` numbers (Matryoshka) and give them unit length again."""
     return _unit(vectors[:, :dim])
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
+    import numpy as np
+
     rows = np.atleast_2d(vectors).astype(np.float32, copy=False)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
@@ -148,9 +159,3 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def _cuts(candidate: Candidate) -> str:
     shorter = [dim for dim in candidate.shorter_dims if dim < candidate.dim]
     return f" or {', '.join(map(str, shorter))}" if shorter else ""
-
-
-def _identity(stores: Sequence[VectorStore], fusion: Fusion) -> str:
-    described = json.dumps(asdict(fusion) if len(stores) > 1 else None, sort_keys=True)
-    contents = [f"{fingerprint(store.identity)}:{store.digest()}" for store in stores]
-    return hashlib.sha256("\n".join([described, *contents]).encode()).hexdigest()[:32]

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
 from ultimate_embedder.types import Rejected
 
+PATTERNS = ("*.parquet",)
 PARQUET_ROWS = 1024  # rows held in memory at a time
 
 
-def read_parquet(path: Path, name: str) -> Iterator[tuple[int, Any] | Rejected]:
+def read(path: Path, name: str) -> Iterator[Record | Rejected]:
     """Yield the rows as records; a damaged file gives the rows before the damage."""
+    import pyarrow.parquet as pq  # it loads slowly, and few collections are in Parquet
+
     position = 0
     try:
         with pq.ParquetFile(path) as file:
@@ -34,7 +37,7 @@ def read_parquet(path: Path, name: str) -> Iterator[tuple[int, Any] | Rejected]:
         yield Rejected(name, position, reason)
 
 
-def _record(batch: pa.RecordBatch, row: int, name: str, position: int) -> tuple[int, Any] | Rejected:
+def _record(batch: pa.RecordBatch, row: int, name: str, position: int) -> Record | Rejected:
     record = {}
     for column, values in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -62,3 +65,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from ultimate_embedder.chunks.formats.format import Record
 from ultimate_embedder.types import Rejected
 
 LIST_KEYS = ("chunks", "data", "records", "items")
@@ -15,7 +15,7 @@ DECODER = json.JSONDecoder(strict=False)
 _BLANKS = re.compile(r"[ \t\r\n\0]*")
 
 
-def read_broken_json(text: str, name: str, error: json.JSONDecodeError) -> Iterator[tuple[int, Any] | Rejected]:
+def read_broken_json(text: str, name: str, error: json.JSONDecodeError) -> Iterator[Record | Rejected]:
     """Yield the records before the damage, then a `Rejected` that says where it is."""
     saved, end = 0, _list_start(text)
     while end is not None:

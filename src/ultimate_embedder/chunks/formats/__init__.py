@@ -1,0 +1,23 @@
+"""The list of chunk file formats: what discovery, reading and messages know of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ultimate_embedder.chunks.formats import json_lines, parquet, whole_json
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named, printable
+
+__all__ = ["FORMATS", "ChunkFormat", "Record", "chunk_file_names", "find_format", "named", "printable"]
+
+FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parquet.FORMAT)
+
+
+def find_format(path: Path) -> ChunkFormat | None:
+    """The format that a file has by its name, if it has one."""
+    return next((each for each in FORMATS if each.matches(path)), None)
+
+
+def chunk_file_names() -> str:
+    """How chunk files are named, in words."""
+    *others, last = [pattern for each in FORMATS for pattern in each.patterns]
+    return f"{', '.join(others)} or {last}" if others else last

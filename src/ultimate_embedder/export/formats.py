@@ -1,0 +1,28 @@
+"""The list of exports: what `--export`, the writer and the check of free disk space know of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ultimate_embedder.config import one_of
+from ultimate_embedder.export import jsonl, npy, parquet, qdrant
+from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.types import VectorSpec
+
+EXPORTS: tuple[ExportFormat, ...] = (npy.EXPORT, parquet.EXPORT, jsonl.EXPORT, qdrant.EXPORT)
+
+EXPORT_KINDS: tuple[str, ...] = tuple(export.kind for export in EXPORTS)
+DEFAULT_EXPORTS: tuple[str, ...] = tuple(export.kind for export in EXPORTS if export.by_default)
+FLOAT32_BYTES = 4
+
+
+def find_export(kind: str) -> ExportFormat:
+    """The export of this kind; one that does not exist is an error that names those that do."""
+    by_kind = {export.kind: export for export in EXPORTS}
+    return by_kind[one_of(kind, tuple(by_kind), "--export")]
+
+
+def estimate_export_bytes(kinds: Sequence[str], rows: int, vectors: Sequence[VectorSpec]) -> int:
+    """The disk space that these exports need at least, for so many points with such vectors."""
+    numbers = rows * sum(spec.dim or 0 for spec in vectors)
+    return numbers * FLOAT32_BYTES * sum(find_export(kind).size_factor for kind in kinds)

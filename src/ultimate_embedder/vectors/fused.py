@@ -1,0 +1,48 @@
+"""The exported vectors of a collection, read from the stores of its models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from ultimate_embedder.types import VectorSpec
+from ultimate_embedder.vectors.fusion import Fusion
+from ultimate_embedder.vectors.store import VectorStore, fingerprint
+
+
+class FusedVectors:
+    """The exported vectors of a collection, read from one store a model, a block at a time."""
+
+    def __init__(self, stores: Sequence[VectorStore], fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.identity = _identity(stores, fusion)
+        """Equal identities mean equal vectors."""
+        self._stores = stores
+
+    @property
+    def vectors(self) -> tuple[VectorSpec, ...]:
+        """The exported vectors."""
+        return self.fusion.vectors
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """For each key, whether every model gave it a vector."""
+        return np.asarray(np.logical_and.reduce([store.holds(keys) for store in self._stores]))
+
+    def without(self, keys: np.ndarray) -> list[tuple[str, np.ndarray]]:
+        """The models that left texts without a vector, each with a mask of these."""
+        missing = [(store.identity.model, ~store.holds(keys)) for store in self._stores]
+        return [(model, mask) for model, mask in missing if mask.any()]
+
+    def read(self, keys: np.ndarray) -> dict[str, np.ndarray]:
+        """The vectors of `keys`, which must be held."""
+        return self.fusion.fuse([store.read(keys) for store in self._stores])
+
+
+def _identity(stores: Sequence[VectorStore], fusion: Fusion) -> str:
+    described = json.dumps(asdict(fusion) if len(stores) > 1 else None, sort_keys=True)
+    contents = [f"{fingerprint(store.identity)}:{store.digest()}" for store in stores]
+    return hashlib.sha256("\n".join([described, *contents]).encode()).hexdigest()[:32]

@@ -1,0 +1,69 @@
+"""JSON files that are read whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chunks.conftest import AGAIN, NAME, READ_TWO, TWO, Load, Read, as_json, as_lines
+from ultimate_embedder.types import Rejected
+
+
+def test_a_list_is_read_record_by_record(read: Read) -> None:
+    assert read(as_json(TWO)) == READ_TWO
+
+
+@pytest.mark.parametrize("key", ["chunks", "data", "records", "items"])
+def test_an_object_holds_its_list_under_a_known_key(read: Read, key: str) -> None:
+    assert read(as_json({"source": "x.pdf", key: TWO})) == READ_TWO
+
+
+def test_json_lines_are_read_from_a_json_file(read: Read) -> None:
+    assert read(as_lines(TWO)) == READ_TWO
+
+
+def test_one_object_with_a_text_is_one_record(read: Read) -> None:
+    assert read(as_json(TWO[0])) == [(0, TWO[0])]
+
+
+def test_an_empty_list_has_no_records(read: Read) -> None:
+    assert read(b"[]") == []
+
+
+def test_windows_separators_stay_as_they_are(read: Read) -> None:
+    record = {"text": "C:\\docs\\a.md", "metadata": {"source_file": "Docs\\Guide\\01.md"}}
+    assert read(as_json([record])) == [(0, record)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_other_unicode_encodings_are_recognised(read: Read, encoding: str) -> None:
+    assert read('[{"text": "naïve 日本 😀"}]'.encode(encoding)) == [(0, {"text": "naïve 日本 😀"})]
+
+
+def test_nul_bytes_after_a_whole_list_are_no_loss(read: Read) -> None:
+    assert read(as_json(TWO) + b"\0" * 512) == READ_TWO
+
+
+def test_a_file_that_is_not_json_is_rejected_as_such(read: Read) -> None:
+    reason = f"not valid JSON (Expecting value) at line 1 column 1; nothing before it could be read. {AGAIN}"
+    assert read(b"# A heading\n\nSome words.\n") == [Rejected(NAME, 0, reason)]
+
+
+@pytest.mark.parametrize(("content", "keys"), [(b"{}", "none"), (b'{"pages": [], "chunks": {}}', "pages, chunks")])
+def test_an_object_without_a_list_names_its_keys(read: Read, content: bytes, keys: str) -> None:
+    reason = f"the object has no list under chunks, data, records, items; its keys are: {keys}"
+    assert read(content) == [Rejected(NAME, None, reason)]
+
+
+def test_a_lone_surrogate_in_a_utf_16_file_rejects_its_record(load: Load) -> None:
+    texts, rejected = load('["one", "a\ud83d!"]'.encode("utf-16", "surrogatepass"))
+    assert texts == ["one"]
+    assert rejected == [Rejected(NAME, 1, "the text is not valid Unicode at character 1: lone surrogate U+D83D")]
+
+
+def test_an_empty_json_file_is_rejected(read: Read) -> None:
+    assert read(b"") == [Rejected(NAME, None, "the file is empty")]
+
+
+def test_json_nested_beyond_reading_is_rejected(read: Read) -> None:
+    content = b"[" * 100_000 + b"]" * 100_000
+    assert read(content) == [Rejected(NAME, None, "the JSON is nested too deeply to be read")]
