@@ -30,6 +30,7 @@ from ultimate_embedder.files import file_sha256
 from ultimate_embedder.report.schema import CollectionSummary
 from ultimate_embedder.types import VectorSpec
 from ultimate_embedder.upkeep import verify_output
+from ultimate_embedder.vectors import FUSIONS
 
 BERT, ROBERTA = "tiny-bert", "tiny-xlm-roberta"
 DIMS = {BERT: 64, ROBERTA: 48}

@@ -22,9 +22,9 @@ class Mode:
 
 MODES: dict[str, Mode] = {
     "single": Mode(together=False, lease="collection"),
-    "exclusive": Mode(together=False, lease="collection"),
-    "sequential": Mode(together=False, lease="turn"),
     "simultaneous": Mode(together=True, lease="collection"),
+    "sequential": Mode(together=False, lease="turn"),
+    "exclusive": Mode(together=False, lease="collection"),
 }
 
 
