@@ -36,7 +36,7 @@ def vectors_of(encoder: Encoder) -> np.ndarray:
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "qwen2"])
-def test_an_exported_model_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
+def test_every_runtime_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
     model = resolve_model(str(tiny_model(architecture)))
     encoder = load_encoder(model, "float32", "cpu")
     exported = use_backend(encoder, model, backend, int8=False)
@@ -87,8 +87,8 @@ def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, t
     assert exact.collections[0].passes[0].agreement is None
 
 
-def test_openvino_is_imported_without_the_package_that_calls_home() -> None:
-    program = "import sys; from ultimate_embedder.models.exported import _import_openvino as run; run()"
+def test_openvino_is_imported_without_its_telemetry_package() -> None:
+    program = "import sys; from ultimate_embedder.models.runtimes.openvino import import_openvino as run; run()"
     program += "; print('openvino_telemetry' in sys.modules, hasattr(sys.modules['openvino'], 'Core'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

@@ -8,16 +8,15 @@ unless they were to stay for the next time and there is room.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ultimate_embedder.devices.base import Device
-from ultimate_embedder.devices.cpu import CpuDevice
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.locks import OrderedCondition, Rank
 
 
 class Resident(Protocol):
@@ -64,7 +63,7 @@ class Leases:
         self._held: list[Lease] = []
         self._kept: dict[str, Resident] = {}
         self._befores: dict[str, dict[str, tuple[Device, int]]] = {}  # allocated bytes by party and device
-        self._changed = threading.Condition()
+        self._changed = OrderedCondition("leases", Rank.LEASES)
 
     @contextlib.contextmanager
     def lease(
@@ -209,7 +208,7 @@ def _bytes_left(befores: dict[str, tuple[Device, int]]) -> list[str]:
     more = {
         name: device.snapshot().allocated_bytes - before
         for name, (device, before) in befores.items()
-        if not isinstance(device, CpuDevice)
+        if device.has_ceiling
     }
     return [f"{count} bytes on {name}" for name, count in more.items() if count > 0]
 

@@ -22,7 +22,7 @@ def open_devices(word: str, limits: MemoryLimits, order: Sequence[str] = ()) -> 
     With `order` only those it names, in its order: `1,0`, or `kind:1,kind:0`; `cpu` alone means the CPU.
     """
     devices = _open(word, limits)
-    if not order or isinstance(devices[0], CpuDevice):
+    if not order or not devices[0].has_ceiling:
         return devices
     by_number = {device.name.rpartition(":")[2]: device for device in devices}
     wanted = [name.rpartition(":")[2] for name in order]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.errors import MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
 from ultimate_embedder.passes.modes import PassPlan
 from ultimate_embedder.types import ResolvedModel
@@ -63,7 +63,7 @@ class EncoderPool:
         self._config = config
         self._emit = emit
         self._loaded: dict[tuple[str, str, str], Encoder] = {}
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("encoder pool", Rank.ENCODER_POOL)
 
     def get(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass."""

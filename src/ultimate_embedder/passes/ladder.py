@@ -117,7 +117,7 @@ def chunk(situation: Situation) -> np.ndarray:
 def stream(situation: Situation) -> np.ndarray:
     """The layers' weights one by one, the feed-forward in pieces."""
     model = situation.encoder.model
-    with streamed_layers(model, situation.device.torch_device), chunked_feed_forward(model):
+    with streamed_layers(model, situation.device), chunked_feed_forward(model):
         return situation.forward()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ultimate_embedder.config import Mode, ModelChoice, RunConfig
-from ultimate_embedder.devices import CpuDevice, Device
+from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import file_sha256, safe_name
 from ultimate_embedder.models import check_dim, native_dim
@@ -66,7 +66,7 @@ def plan_passes(
             raise UsageError(f"--models names {name} twice. Drop one, or rename the folder of one.")
     for _, model in models:
         check_dim(model, config.dim)
-    if config.backend != "torch" and not isinstance(device, CpuDevice):
+    if config.backend != "torch" and device.has_ceiling:
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
     _check_fusion(config, models)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -16,7 +15,7 @@ import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import Parallelism
-from ultimate_embedder.devices import CpuDevice, Device, Lease
+from ultimate_embedder.devices import Device, Lease
 from ultimate_embedder.events import (
     BatchEncoded,
     Emit,
@@ -27,6 +26,7 @@ from ultimate_embedder.events import (
     Warned,
     WindowTokenized,
 )
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.passes.agreement import agreement_of
 from ultimate_embedder.passes.ahead import run_ahead
@@ -70,7 +70,7 @@ class PassRun:
         self._stop = stop
         self._emit = emit
         self._seconds = 0.0
-        self._counting = threading.Lock()
+        self._counting = OrderedLock("counts", Rank.COUNTS)
         self._batch_numbers = itertools.count()
         self._learned: dict[str, Learned] = {}
         self._largest_batch: dict[str, int] = {}
@@ -170,7 +170,7 @@ class PassRun:
         if not isinstance(lease.resident, Placement):
             # on a CPU the exact model does the work, whatever the pass is in: it is the faster one there
             half = self.plan.identity.dtype in ("float16", "bfloat16")
-            on_cpu = half and all(isinstance(device, CpuDevice) for device in lease.devices)
+            on_cpu = half and not any(device.has_ceiling for device in lease.devices)
             encoder = self._encoders.exact(self.plan) if on_cpu else self.encoder
             lease.resident = place(encoder, lease.devices, parallelism, self._report)
         lease.moving_seconds += time.perf_counter() - started
@@ -184,6 +184,7 @@ class PassRun:
                 learned=self._learned.get(device.name),
                 companions=companions,
                 refuges=refuges,
+                place=self.plan.number,
             )
             for encoder, device in lease.resident.seats
         ]
@@ -199,7 +200,7 @@ class PassRun:
         wanted[rows] = self.wanted[rows]
         # the host's tokeniser, not a device's: it is used on another thread
         tokenized = tokenized_windows(self._table, wanted, self.encoder, self.shared_tokens)
-        if self.encoder.tokenizes and any(worker.device.fixed_budget_tokens is None for worker in workers):
+        if self.encoder.tokenizes and any(worker.device.has_ceiling for worker in workers):
             tokenized = foreseen(tokenized, self.encoder)
         with StoreWriter(self._store) as writer, closing(run_ahead(tokenized)) as windows:
             may_go_on = partial(_nothing_said, self._stop, cancelled)

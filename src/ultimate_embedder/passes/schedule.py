@@ -211,7 +211,7 @@ def need_of(encoder: Encoder) -> Need:
 
 
 def _cards(devices: Sequence[Device]) -> list[Device]:
-    return [device for device in devices if not isinstance(device, CpuDevice)]
+    return [device for device in devices if device.has_ceiling]
 
 
 def _room(cards: Sequence[Device]) -> list[int]:

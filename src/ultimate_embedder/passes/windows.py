@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 
 from ultimate_embedder.batching import Batch, BatchCutter, points_to_predict
 from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, TokenizedTexts
 from ultimate_embedder.vectors import TokenStore
 
@@ -51,7 +51,7 @@ class BatchFeed:
         self._on_window = on_window
         self._window: Window | None = None
         self._cutter: BatchCutter | None = None
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("feed", Rank.FEED)
         self._stopped = False
 
     def take(self, most_rows: Callable[[int], int]) -> tuple[Window, Batch] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, Layout, MemoryModel, after_failure, after_success, decide
 from ultimate_embedder.devices import CpuDevice, Device, Fetch
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
 from ultimate_embedder.passes.batches import EncodedBatch, StartedBatch, bad_rows
 from ultimate_embedder.passes.ladder import LADDER, WITHOUT_WEIGHTS, Companion, Situation, climb
@@ -50,16 +50,18 @@ class Worker:
         is_bad: Callable[[np.ndarray], np.ndarray] | None = None,
         companions: Sequence[Companion] = (),
         refuges: Sequence[Device] = (),
+        place: int = 0,
     ) -> None:
         """`dim` cuts the vectors; `learned` is from an earlier turn on the device; `is_bad` marks unusable rows.
 
         `companions` can be asked to make room; `refuges` are where this one goes when it is asked to.
+        `place` is lower than that of each companion: it is the order in which workers are locked.
         """
         self.device = device
         self.pauses = 0
         self._companions = companions
         self._refuges = refuges
-        self._busy = threading.Lock()
+        self._busy = OrderedLock(f"worker on {device.name}", Rank.WORKER, place)
         self._encoder = encoder
         self._exact_encoder = exact_encoder
         self._report = report
@@ -81,7 +83,7 @@ class Worker:
             device = self.device
             if device.fixed_budget_tokens is not None:
                 return device.fixed_budget_tokens // max(1, longest)
-            with device.turn:  # else another model's activations would be taken for weights
+            with device.lock:  # else another model's activations would be taken for weights
                 if device is self.device:
                     return self._most_rows(longest)
 
@@ -117,7 +119,7 @@ class Worker:
         while True:
             device = self.device
             # the device before ourselves: who has it may ask us to make room meanwhile
-            with device.turn, self._busy:
+            with device.lock, self._busy:
                 if device is self.device:
                     return self._start(texts, batch)
 
@@ -165,13 +167,13 @@ class Worker:
         device, idle_since = self.device, self._idle_since
         before = device.hold_ceiling()
         device.reset_peak()
-        packed = self._packing.choose(self._encoder, texts.lengths[batch.rows])
+        packed = self._packing.choose(self._encoder, device, texts.lengths[batch.rows])
         predicted = self._predicted(texts, batch.rows, packed)
         begun = device.mark()
         fetch, whole = self._run(texts, batch.rows, packed)
         self._idle_since = device.mark()
         after = device.snapshot()  # the allocator's books: they are ahead of the device, and complete
-        learns = whole and device.fixed_budget_tokens is None and device.lanes == 1
+        learns = whole and device.has_ceiling and device.lanes == 1
         if learns:
             self._learn(texts, batch, packed, before, after)
         return StartedBatch(
@@ -271,7 +273,7 @@ class Worker:
             self._allowance = after_success(self._allowance)
 
     def _predicted(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> int:
-        if self.device.fixed_budget_tokens is not None:
+        if not self.device.has_ceiling:
             return 0
         lengths = texts.lengths[rows]
         whole = _full_rows(lengths, packed)
