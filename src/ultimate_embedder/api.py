@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.config import RunConfig, make_config, suggest
+from ultimate_embedder.config import RunConfig, make_config, must_check_locks, suggest
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
@@ -39,6 +40,8 @@ def run_and_report(
 
     `watch` is told every event too; `encoders` may hold models that were loaded before.
     """
+    if must_check_locks():
+        check_lock_order(True)
     started = time.perf_counter()
     builder = SummaryBuilder()
     stop = StopSwitch(config.deadline_s)

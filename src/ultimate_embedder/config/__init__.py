@@ -1,6 +1,6 @@
 """What the user asked for. Only this folder reads the environment."""
 
-from ultimate_embedder.config.environment import OldEnvironment, old_environment
+from ultimate_embedder.config.environment import CHECK_LOCKS_VARIABLE, OldEnvironment, must_check_locks, old_environment
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
@@ -28,6 +28,7 @@ from ultimate_embedder.config.words import one_of, parse_flag, parse_size, split
 
 __all__ = [
     "BACKENDS",
+    "CHECK_LOCKS_VARIABLE",
     "DEFAULT_EXPORTS",
     "DEFAULT_MODEL",
     "DEVICES_VARIABLE",
@@ -50,6 +51,7 @@ __all__ = [
     "cache_folder",
     "hub_access",
     "make_config",
+    "must_check_locks",
     "old_environment",
     "one_of",
     "parse_flag",

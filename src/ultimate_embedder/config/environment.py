@@ -1,4 +1,4 @@
-"""Variables that existing notebooks set."""
+"""Variables that notebooks and tests set."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 
 from ultimate_embedder.config.words import parse_flag, split_words
+
+CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,8 @@ def old_environment() -> OldEnvironment:
         sequential_data_parallel=parse_flag(data_parallel) if data_parallel else None,
         exclusive=parse_flag(os.environ.get("EMBEDDER_EXCLUSIVE_ENSEMBLE")),
     )
+
+
+def must_check_locks() -> bool:
+    """Whether the order of locks is to be checked, for tests and for finding a deadlock."""
+    return parse_flag(os.environ.get(CHECK_LOCKS_VARIABLE))
