@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
 from ultimate_embedder.devices import CpuDevice
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines
+from ultimate_embedder.models import Encoder, TokenBatch, load_encoder, resolve_model, row_cosines
 from ultimate_embedder.models.packed import lay_end_to_end
 
 TEXTS = [f"{number} " + "some words " * (number * 7 % 23) for number in range(40)]
@@ -64,6 +65,20 @@ def test_being_able_to_pack_changes_nothing_for_padded_batches() -> None:
     assert encoder.can_pack(CpuDevice())
     after = encoder.forward(encoder.batch(texts, np.arange(len(TEXTS)))).numpy()
     assert np.abs(after - before).max() < 1e-6
+
+
+def test_a_trial_without_memory_proves_nothing_and_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load(tiny_model("bert"))
+    forward, failing = Encoder.forward, [True, False]
+
+    def fail_once(self: Encoder, batch: TokenBatch) -> torch.Tensor:
+        if failing and failing.pop(0):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return forward(self, batch)
+
+    monkeypatch.setattr(Encoder, "forward", fail_once)
+    assert not encoder.can_pack(CpuDevice())
+    assert encoder.can_pack(CpuDevice())
 
 
 def test_rows_are_grouped_by_length_and_their_positions_begin_anew() -> None:

@@ -14,8 +14,9 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.config import Backend, make_config
+from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines, use_backend
+from ultimate_embedder.models import Encoder, load_encoder, require_backend, resolve_model, row_cosines, use_backend
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
@@ -41,6 +42,26 @@ def test_every_runtime_agrees_with_torch(backend: Backend, architecture: Archite
     encoder = load_encoder(model, "float32", "cpu")
     exported = use_backend(encoder, model, backend, int8=False)
     assert row_cosines(vectors_of(exported), vectors_of(encoder)).min() > 0.99999
+
+
+def test_workers_share_the_weights_of_a_graph_and_copy_those_of_torch() -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    encoder = load_encoder(model, "float32", "cpu")
+    exported = use_backend(encoder, model, "onnx", int8=True)
+    assert exported.replica() is exported
+    assert encoder.replica().model is not encoder.model
+    assert (encoder.dtype, exported.dtype) == ("float32", "int8")
+    assert encoder.can_pack(CpuDevice())
+    assert not exported.can_pack(CpuDevice())
+
+
+def test_a_backend_without_its_packages_names_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_backend("torch")
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    message = r"--backend openvino needs openvino and onnx: pip install 'ultimate-embedder\[openvino\]'"
+    with pytest.raises(UsageError, match=message):
+        require_backend("openvino")
+    require_backend("torch")
 
 
 def test_a_model_is_exported_once(own_cache: Path) -> None:

@@ -48,17 +48,17 @@ def try_packing(
     if transformer is None or not use_packed_attention(transformer):
         return PackingTrial(None)
     padding = getattr(transformer.config, "pad_token_id", None) or 0
+    known = True
     try:
         reference = padded()
         for first_position in (0, padding + 1):  # RoBERTa counts positions from there
             if row_cosines(packed(first_position), reference).min() > LEAST_COSINE[dtype]:
                 return PackingTrial(first_position)
     except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        if is_out_of_memory(error):
-            return None
-        # else the model does more with its inputs than is known here: it is padded
+        # without memory nothing is known; else the model does more with its inputs than is done here, and is padded
+        known = not is_out_of_memory(error)
     use_plain_attention(transformer)
-    return PackingTrial(None)
+    return PackingTrial(None) if known else None
 
 
 def lay_end_to_end(rows: Sequence[np.ndarray], first_position: int) -> tuple[dict[str, Any], Groups]:
