@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ultimate_embedder.config import CHECK_LOCKS_VARIABLE
 from ultimate_embedder.events import Event
+from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.models import resolve_model
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WriteChunks = Callable[..., Path]
+
+check_lock_order(True)
+os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "ultimate_embedder"
 LEVELS = [
-    {"_version", "types", "errors", "events", "config", "files", "lock", "machine", "retry", "stop"},
+    {"_version", "types", "errors", "events", "config", "files", "lock", "locks", "machine", "retry", "stop"},
     {"chunks", "models", "devices", "batching", "vectors"},
     {"planning"},
     {"session"},

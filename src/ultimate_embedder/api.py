@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ultimate_embedder.config import RunConfig, with_options_of
+from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
@@ -38,6 +39,8 @@ def run_and_report(
 
     `watch` gets every event too; `session` may hold devices and models that an earlier run has opened.
     """
+    if must_check_locks():
+        check_lock_order(True)
     started = time.perf_counter()
     builder = SummaryBuilder()
     stop = StopSwitch(config.deadline_s)

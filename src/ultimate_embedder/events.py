@@ -6,13 +6,13 @@ The parts emit events and keep no statistics; progress, summary and `events.json
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status, VectorSpec
 
 
@@ -389,7 +389,7 @@ class UploadFinished(Event):
 
 def fan_out(sinks: list[Emit]) -> Emit:
     """Make one `emit` that hands each event to every sink, in order; may be called from any thread."""
-    lock = threading.Lock()
+    lock = OrderedLock("emit", Rank.EMIT)
 
     def emit(event: Event) -> None:
         with lock:

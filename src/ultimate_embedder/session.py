@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
 from ultimate_embedder.errors import MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
@@ -137,7 +137,7 @@ class LoadedModels:
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, str, bool], tuple[Encoder, ModelLoaded]] = {}
         self._announced: set[tuple[str, str, bool]] = set()
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("loaded models", Rank.LOADED_MODELS)
 
     def begin_run(self) -> None:
         """Say again, to the next run, what is known of a model when that run first uses it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
 
 ModelKind = Literal["embedder", "reranker"]
 VectorKind = Literal["dense", "sparse"]
@@ -158,3 +162,59 @@ class ExportedFile:
     sha256: str
     rows: int
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Stream(Protocol):
+    """A queue of work on a device; the work of one queue is done in order, that of several at the same time."""
+
+    def wait_event(self, event: Any) -> None:
+        """Do what is asked for later only after the event has happened."""
+        ...
+
+    def wait_stream(self, stream: Any) -> None:
+        """Do what is asked for later only after all that the other stream has been asked for until now."""
+        ...
+
+
+class StreamEvent(Protocol):
+    """A point in the work of a stream."""
+
+    def record(self, stream: Any) -> None:
+        """Put the point behind all that the stream has been asked for until now."""
+        ...
+
+
+class ModelDevice(Protocol):
+    """What the code of a model needs to know of the device that it runs on."""
+
+    torch_device: torch.device
+    has_ceiling: bool
+    """Whether its memory is limited and decides what can be run; False for the CPU."""
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether an error means that there is no room."""
+        ...
+
+    def release_cache(self) -> None:
+        """Give unused memory back to whoever else wants it."""
+        ...
+
+    def current_stream(self) -> Stream:
+        """The stream that computes, on this thread."""
+        ...
+
+    def side_stream(self) -> Stream:
+        """A new stream for copies beside what the device computes."""
+        ...
+
+    def use_stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """Ask for work on that stream meanwhile."""
+        ...
+
+    def event(self) -> StreamEvent:
+        """An event that streams can record and wait for; one that was never recorded is not waited for."""
+        ...
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the host in memory that the device can copy from and to by itself, where there is any."""
+        ...

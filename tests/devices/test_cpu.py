@@ -12,6 +12,7 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, machine
 from ultimate_embedder.devices import CpuDevice
+from ultimate_embedder.models import NotApplicableError, streamed_layers
 
 
 def test_there_is_a_part_for_each_core_that_may_be_used() -> None:
@@ -55,3 +56,19 @@ def test_workers_share_one_copy_of_the_weights(write_chunks: WriteChunks, tmp_pa
     (released,) = [lease for lease in summary.collections[0].leases if lease.event_type == "release"]
     cores = machine.usable_cores()
     assert released.placement == "1 copy, on cpu" + (f", shared by {cores} workers" if cores > 1 else "")
+
+
+def test_nothing_runs_beside_the_program_so_streams_have_nothing_to_wait_for() -> None:
+    device, tensor = CpuDevice(), torch.ones(3)
+    side, event = device.side_stream(), device.event()
+    with device.use_stream(side):
+        doubled = device.pin(tensor) * 2
+        event.record(side)
+    device.current_stream().wait_event(event)
+    device.current_stream().wait_stream(side)
+    assert doubled.tolist() == [2, 2, 2]
+
+
+def test_there_is_nothing_to_stream_to_a_cpu() -> None:
+    with pytest.raises(NotApplicableError, match="on the host"), streamed_layers(torch.nn.Linear(2, 2), CpuDevice()):
+        raise AssertionError("streamed")

@@ -31,6 +31,7 @@ def test_the_cpu_is_one_device_in_fp32_with_a_small_budget() -> None:
     (device,) = open_devices("cpu", MemoryLimits())
     assert isinstance(device, CpuDevice)
     assert device.dtype("auto") == "float32"
+    assert not device.has_ceiling
     assert device.fixed_budget_tokens == 1024
     snapshot = device.snapshot()
     assert 0 < snapshot.allocated_bytes <= snapshot.peak_bytes
@@ -40,3 +41,9 @@ def test_the_cpu_is_one_device_in_fp32_with_a_small_budget() -> None:
 def test_only_one_file_knows_nvidia_cards_by_name() -> None:
     naming = [path for path in SOURCE.rglob("*.py") if "cuda" in path.read_text("utf-8").lower()]
     assert naming == [SOURCE / "devices" / "nvidia.py"]
+
+
+@pytest.mark.parametrize("word", ["torch.OutOfMemoryError", "torch.accelerator", "get_device_module", "pin_memory"])
+def test_only_devices_know_how_torch_drives_a_card(word: str) -> None:
+    naming = [path for path in SOURCE.rglob("*.py") if word in path.read_text("utf-8")]
+    assert all(path.is_relative_to(SOURCE / "devices") for path in naming), naming

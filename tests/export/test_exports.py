@@ -332,7 +332,7 @@ def poison_first_rows(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         return vectors
 
     monkeypatch.setattr(Encoder, "forward", poisoned)
-    monkeypatch.setattr(Encoder, "can_pack", lambda self: False)  # which would be tried on rows of its own
+    monkeypatch.setattr(Encoder, "can_pack", lambda self, device: False)  # which would be tried on rows of its own
     monkeypatch.setattr(cpu, "MOST_WORKERS", 1)  # so that the longest row is seen first
 
 

@@ -88,7 +88,7 @@ def test_a_very_long_text_is_cut_where_the_whole_text_would_be(filler: str) -> N
     encoder = load("all-minilm-l6-v2")
     text = "It begins. " + filler * (20_000 // len(filler))
     tokenized = encoder.tokenize(["short", text])
-    (whole,), (over,) = encoder._token_ids([text])
+    (whole,), (over,) = encoder.tokenizer.token_ids([text])
     assert np.array_equal(tokenized.rows[1], whole)
     assert tokenized.truncated.tolist() == [False, over > 0]
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines
+from ultimate_embedder.devices import CpuDevice
+from ultimate_embedder.models import Encoder, TokenBatch, load_encoder, resolve_model, row_cosines
 from ultimate_embedder.models.packed import lay_end_to_end
 
 TEXTS = [f"{number} " + "some words " * (number * 7 % 23) for number in range(40)]
@@ -29,7 +31,7 @@ def both_ways(encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("architecture", PACKING)
 def test_packed_rows_get_the_vectors_of_padded_ones(architecture: Architecture) -> None:
     encoder = load(tiny_model(architecture))
-    assert encoder.can_pack()
+    assert encoder.can_pack(CpuDevice())
     padded, packed = both_ways(encoder)
     assert row_cosines(packed, padded).min() > 0.99999
     assert np.abs(packed - padded).max() < 1e-5
@@ -37,21 +39,21 @@ def test_packed_rows_get_the_vectors_of_padded_ones(architecture: Architecture) 
 
 def test_a_real_model_does_too(minilm: Path) -> None:
     encoder = load(minilm)
-    assert encoder.can_pack()
+    assert encoder.can_pack(CpuDevice())
     padded, packed = both_ways(encoder)
     assert row_cosines(packed, padded).min() > 0.99999
 
 
 def test_a_real_model_with_cls_pooling_does_too(granite: Path) -> None:
     encoder = load(granite)
-    assert encoder.can_pack()
+    assert encoder.can_pack(CpuDevice())
     padded, packed = both_ways(encoder)
     assert row_cosines(packed, padded).min() > 0.99999
 
 
 def test_a_model_that_does_not_go_through_the_registry_is_padded_as_always() -> None:
     encoder = load(tiny_model("mpnet"))
-    assert not encoder.can_pack()
+    assert not encoder.can_pack(CpuDevice())
     padded, packed = both_ways(encoder)  # asked for, and not done
     assert np.array_equal(padded, packed)
 
@@ -60,9 +62,23 @@ def test_being_able_to_pack_changes_nothing_for_padded_batches() -> None:
     encoder = load(tiny_model("qwen2"))
     texts = encoder.tokenize(TEXTS)
     before = encoder.forward(encoder.batch(texts, np.arange(len(TEXTS)))).numpy()
-    assert encoder.can_pack()
+    assert encoder.can_pack(CpuDevice())
     after = encoder.forward(encoder.batch(texts, np.arange(len(TEXTS)))).numpy()
     assert np.abs(after - before).max() < 1e-6
+
+
+def test_a_trial_without_memory_proves_nothing_and_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load(tiny_model("bert"))
+    forward, failing = Encoder.forward, [True, False]
+
+    def fail_once(self: Encoder, batch: TokenBatch) -> torch.Tensor:
+        if failing and failing.pop(0):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return forward(self, batch)
+
+    monkeypatch.setattr(Encoder, "forward", fail_once)
+    assert not encoder.can_pack(CpuDevice())
+    assert encoder.can_pack(CpuDevice())
 
 
 def test_rows_are_grouped_by_length_and_their_positions_begin_anew() -> None:

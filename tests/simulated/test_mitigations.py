@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
+from ultimate_embedder.devices import MemoryLimits
+from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.devices.simulated import simulate
 from ultimate_embedder.models import (
     Encoder,
@@ -20,6 +22,10 @@ from ultimate_embedder.models import (
 )
 
 MiB = 1 << 20
+
+
+def card() -> AcceleratorDevice:
+    return AcceleratorDevice("simulated", 0, MemoryLimits())
 
 
 def on_device(architecture: Architecture, dtype: str = "float32") -> tuple[Encoder, TokenBatch, np.ndarray]:
@@ -47,7 +53,7 @@ def test_both_mitigations_save_memory_and_change_nothing(architecture: Architect
     plain = peak_of(encoder, batch, reference)
     with chunked_feed_forward(encoder.model):
         chunked = peak_of(encoder, batch, reference)
-    with streamed_layers(encoder.model, encoder.device):
+    with streamed_layers(encoder.model, card()):
         streamed = peak_of(encoder, batch, reference)
     assert streamed < plain
     assert chunked < plain or (architecture == "mpnet" and chunked == plain)  # its attention takes more
@@ -79,14 +85,14 @@ def test_the_peak_is_known_before_the_forward(architecture: Architecture, dtype:
 def test_a_model_whose_weights_do_not_come_back_waits_on_the_host() -> None:
     controls = simulate([64 * MiB])
     encoder, batch, reference = on_device("qwen2")
-    with streamed_layers(encoder.model, encoder.device):
+    with streamed_layers(encoder.model, card()):
         controls.set_external(0, 64 * MiB)
         torch.get_device_module("simulated").set_per_process_memory_fraction(0.1, 0)
     assert encoder.device.type == "cpu"
     assert controls.usage(0)["allocated"] == 0
     controls.set_external(0, 0)
     torch.get_device_module("simulated").set_per_process_memory_fraction(1.0, 0)
-    with streamed_layers(encoder.model, torch.device("simulated:0")):
+    with streamed_layers(encoder.model, card()):
         assert peak_of(encoder, batch, reference) > 0
     assert encoder.device.type == "cpu"
     assert controls.usage(0)["allocated"] == 0
@@ -95,7 +101,7 @@ def test_a_model_whose_weights_do_not_come_back_waits_on_the_host() -> None:
 def test_an_error_in_mid_forward_leaves_the_model_as_it_was() -> None:
     controls = simulate([256 * MiB])
     encoder, batch, reference = on_device("bert")
-    with streamed_layers(encoder.model, encoder.device):
+    with streamed_layers(encoder.model, card()):
         controls.fail_after(0, 30)
         with pytest.raises(torch.OutOfMemoryError):
             encoder.forward(batch)

@@ -62,7 +62,7 @@ class Bench:
     def worker_of(self, encoder: Encoder, device: int = 0, **options: Any) -> Worker:
         self.encoders.append(encoder)
         assert move(encoder, self.devices[device])
-        encoder.can_pack()  # found out now, so that a failure that a test injects meets a batch
+        encoder.can_pack(self.devices[device])  # found out now, so that a failure that a test injects meets a batch
         return Worker(
             encoder,
             self.devices[device],
@@ -129,7 +129,7 @@ def test_free_memory_below_the_margin_shrinks_the_next_batch_and_its_return_grow
 
 def test_companions_wait_then_move_to_the_next_gpu_with_room(make_bench: MakeBench) -> None:
     bench = make_bench(64 * MiB, 64 * MiB)
-    companion = bench.worker(refuges=[bench.devices[1]])
+    companion = bench.worker(place=1, refuges=[bench.devices[1]])
     primary = bench.worker(companions=[companion])
     bench.controls.fail_after(0, 40)
     check(bench, primary)
@@ -145,7 +145,7 @@ def test_companions_wait_then_move_to_the_next_gpu_with_room(make_bench: MakeBen
 
 def test_companions_go_to_the_cpu_when_no_gpu_has_room(make_bench: MakeBench) -> None:
     bench = make_bench(64 * MiB, 4 * MiB)
-    companion = bench.worker(refuges=[bench.devices[1]])
+    companion = bench.worker(place=1, refuges=[bench.devices[1]])
     primary = bench.worker(companions=[companion])
     for _ in range(2):
         bench.controls.fail_after(0, 40)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import Any
 
 from ultimate_embedder import events
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot
 
 GB = 1e9
@@ -24,7 +24,7 @@ class Telemetry:
         self.batch_progress: list[dict[str, Any]] = []
         self._collections: list[str | None] = []  # of each lease event
         self.companion_device_map: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("telemetry", Rank.TELEMETRY)
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""

@@ -1,7 +1,13 @@
 """What the user asked for. Only this folder reads the environment."""
 
 from ultimate_embedder.config.declared import DeclaredOption, Option, declared_options, read_options, with_options_of
-from ultimate_embedder.config.environment import OldEnvironment, devices_from_environment, old_environment
+from ultimate_embedder.config.environment import (
+    CHECK_LOCKS_VARIABLE,
+    OldEnvironment,
+    devices_from_environment,
+    must_check_locks,
+    old_environment,
+)
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
@@ -30,6 +36,7 @@ from ultimate_embedder.config.words import (
 
 __all__ = [
     "BACKENDS",
+    "CHECK_LOCKS_VARIABLE",
     "DEFAULT_MODEL",
     "OLD_MODE_NAMES",
     "PARALLELISMS",
@@ -49,6 +56,7 @@ __all__ = [
     "devices_from_environment",
     "existing_folder",
     "hub_access",
+    "must_check_locks",
     "old_environment",
     "one_of",
     "parse_flag",

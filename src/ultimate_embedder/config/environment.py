@@ -15,6 +15,9 @@ def devices_from_environment() -> str | None:
     return os.environ.get(DEVICES_VARIABLE) or None
 
 
+CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
+
+
 @dataclass(frozen=True)
 class OldEnvironment:
     """What `EMBEDDER_*` says."""
@@ -38,3 +41,8 @@ def old_environment() -> OldEnvironment:
         sequential_data_parallel=parse_flag(data_parallel) if data_parallel else None,
         exclusive=parse_flag(os.environ.get("EMBEDDER_EXCLUSIVE_ENSEMBLE")),
     )
+
+
+def must_check_locks() -> bool:
+    """Whether the order of locks is to be checked, for tests and for finding a deadlock."""
+    return parse_flag(os.environ.get(CHECK_LOCKS_VARIABLE))

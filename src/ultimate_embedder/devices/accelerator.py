@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.types import MemorySnapshot, StreamEvent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,14 +55,14 @@ class AcceleratorDevice:
 
         self.name = f"{kind}:{index}"
         self.torch_device = torch.device(kind, index)
-        self.lock = threading.Lock()
+        self.lock = OrderedLock(self.name, Rank.DEVICE)
         self._index = index
         self._module = torch.get_device_module(kind)
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
         # one for each way: a batch must not wait on its way in for the results of the one before
-        self._sending, self._fetching = (self._module.Stream(device=self.torch_device) for _ in range(2))
+        self._sending, self._fetching = self.side_stream(), self.side_stream()
 
     def parts(self) -> list[AcceleratorDevice]:
         """Just this one."""
@@ -77,12 +77,12 @@ class AcceleratorDevice:
         """Start to copy a batch from pinned memory, beside what the device computes."""
         import torch
 
-        computing = self._module.current_stream(self.torch_device)
+        computing = self.current_stream()
         sent = dict(features)
-        with self._module.stream(self._sending):
+        with self.use_stream(self._sending):
             for name, value in features.items():
                 if isinstance(value, torch.Tensor):
-                    sent[name] = _pinned(value).to(self.torch_device, non_blocking=True)
+                    sent[name] = self.pin(value).to(self.torch_device, non_blocking=True)
                     sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
         computing.wait_stream(self._sending)
         return sent
@@ -91,9 +91,9 @@ class AcceleratorDevice:
         """Start to copy results into pinned memory, beside what the device computes next."""
         import torch
 
-        self._fetching.wait_stream(self._module.current_stream(self.torch_device))
-        with self._module.stream(self._fetching):
-            host = _pinned(torch.empty(vectors.shape, dtype=vectors.dtype))
+        self._fetching.wait_stream(self.current_stream())
+        with self.use_stream(self._fetching):
+            host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
             host.copy_(vectors, non_blocking=True)
             vectors.record_stream(self._fetching)
             fetched = self._module.Event(blocking=True)  # who waits for it must not keep a core busy
@@ -108,7 +108,7 @@ class AcceleratorDevice:
     def mark(self) -> DeviceMark:
         """An event, when the device gets to it."""
         event = self._module.Event(enable_timing=True)
-        event.record(self._module.current_stream(self.torch_device))
+        event.record(self.current_stream())
         return DeviceMark(event)
 
     def snapshot(self) -> MemorySnapshot:
@@ -162,10 +162,28 @@ class AcceleratorDevice:
         """Give unused memory back to whoever else wants it."""
         self._module.empty_cache()
 
+    def current_stream(self) -> Any:
+        """The stream that computes, on this thread."""
+        return self._module.current_stream(self.torch_device)
 
-def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same in memory that a device can copy from and to by itself; where there is none left, copies wait."""
-    try:
-        return tensor.pin_memory()
-    except RuntimeError:
-        return tensor
+    def side_stream(self) -> Any:
+        """A new stream for copies beside what the device computes."""
+        return self._module.Stream(device=self.torch_device)
+
+    def use_stream(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Ask for work on that stream meanwhile."""
+        meanwhile: contextlib.AbstractContextManager[Any] = self._module.stream(stream)
+        return meanwhile
+
+    def event(self) -> StreamEvent:
+        """An event without a time: for waiting only."""
+        import torch
+
+        return torch.Event(device=self.torch_device)
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same in memory that a device can copy from and to by itself; where there is none left, copies wait."""
+        try:
+            return tensor.pin_memory()
+        except RuntimeError:
+            return tensor

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.locks import OrderedLock
+from ultimate_embedder.types import MemorySnapshot, ModelDevice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,21 +25,18 @@ class Mark(Protocol):
         ...
 
 
-class Device(Protocol):
+class Device(ModelDevice, Protocol):
     """One place where a model can run."""
 
     name: str
     """As torch spells it: `cpu`, or kind and index."""
-    torch_device: torch.device
-    has_ceiling: bool
-    """Whether its memory is limited and decides how large batches are, as on a card."""
     fixed_budget_tokens: int | None
     """Padded tokens of a batch where speed decides; None where memory does."""
     runs_ahead: bool
     """Whether a forward returns before it is done, so that another can be prepared meanwhile."""
     lanes: int
     """How many devices a batch is split over: one, unless this is a group."""
-    lock: threading.Lock
+    lock: OrderedLock
     """Held during a forward: two at once on one device would only fight for its memory."""
 
     def parts(self) -> Sequence[Device]:
@@ -76,12 +73,4 @@ class Device(Protocol):
 
     def dtype(self, precision: str) -> str:
         """The number format that `precision` (auto, fp32, fp16) means here."""
-        ...
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error means that there is no room."""
-        ...
-
-    def release_cache(self) -> None:
-        """Give unused memory back to whoever else wants it."""
         ...

@@ -6,15 +6,15 @@ import contextlib
 import ctypes
 import functools
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from ultimate_embedder.devices.base import Features, Fetch
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.types import MemorySnapshot
 
@@ -41,6 +41,23 @@ class HostMark:
         return self.at - earlier.at
 
 
+class HostStream:
+    """Stands for the order of a program: what is asked for is done at once, so that there is nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """It has happened."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """It has nothing left to do."""
+
+
+class HostEvent:
+    """A point that has been passed."""
+
+    def record(self, stream: Any) -> None:
+        """Passed at once."""
+
+
 class CpuDevice:
     """Runs models on the host; `allocated` is the resident memory of this process.
 
@@ -58,7 +75,7 @@ class CpuDevice:
         import torch
 
         self.torch_device = torch.device("cpu")
-        self.lock = threading.Lock()
+        self.lock = OrderedLock(self.name, Rank.DEVICE)
         self.workers = workers or min(usable_cores(), MOST_WORKERS)
 
     def parts(self) -> list[CpuDevice]:
@@ -123,6 +140,26 @@ class CpuDevice:
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""
+
+    def current_stream(self) -> HostStream:
+        """The order of the program."""
+        return HostStream()
+
+    def side_stream(self) -> HostStream:
+        """The same: nothing runs beside it."""
+        return HostStream()
+
+    def use_stream(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """No other way to ask for work."""
+        return contextlib.nullcontext()
+
+    def event(self) -> HostEvent:
+        """A point that has been passed as soon as it is recorded."""
+        return HostEvent()
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As it is: nothing is copied."""
+        return tensor
 
 
 @functools.cache

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.types import MemorySnapshot, Stream, StreamEvent
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ class DeviceGroup:
         self.name = "+".join(device.name for device in members)
         self.torch_device = members[0].torch_device
         self.lanes = len(members)
-        self.lock = threading.Lock()
+        self.lock = OrderedLock(self.name, Rank.DEVICE)
 
     def parts(self) -> list[DeviceGroup]:
         """Just this one: its members work on each batch together."""
@@ -87,3 +87,23 @@ class DeviceGroup:
         """Give unused memory back to whoever else wants it."""
         for device in self.members:
             device.release_cache()
+
+    def current_stream(self) -> Stream:
+        """Of the first member, where the weights are; so are those below."""
+        return self.members[0].current_stream()
+
+    def side_stream(self) -> Stream:
+        """A new stream for copies beside what the first member computes."""
+        return self.members[0].side_stream()
+
+    def use_stream(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        """Ask for work on that stream meanwhile."""
+        return self.members[0].use_stream(stream)
+
+    def event(self) -> StreamEvent:
+        """An event that streams can record and wait for."""
+        return self.members[0].event()
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the host in memory that devices can copy from and to by themselves."""
+        return self.members[0].pin(tensor)

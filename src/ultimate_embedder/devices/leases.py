@@ -8,7 +8,6 @@ unless they were to stay for the next time and there is room.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -16,6 +15,7 @@ from typing import Protocol, TypeVar
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.locks import OrderedCondition, Rank
 
 
 class Resident(Protocol):
@@ -92,7 +92,7 @@ class Leases:
         self._held: list[Lease] = []
         self._kept: dict[str, Resident] = {}
         self._befores: dict[str, dict[str, tuple[Device, int]]] = {}  # allocated bytes by party and device
-        self._changed = threading.Condition()
+        self._changed = OrderedCondition("leases", Rank.LEASES)
 
     @contextlib.contextmanager
     def lease(

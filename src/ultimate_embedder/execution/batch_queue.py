@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from ultimate_embedder.batching import Batch, BatchCutter
 from ultimate_embedder.execution.windows import Window
+from ultimate_embedder.locks import OrderedLock, Rank
 
 BATCHES_EACH = 4  # of a window and on each device, at least: so all end together, and lengths are not mixed
 LEAST_SHARE_TOKENS = 2048
@@ -34,7 +34,7 @@ class BatchQueue:
         self._on_window = on_window
         self._window: Window | None = None
         self._cutter: BatchCutter | None = None
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("batch queue", Rank.BATCH_QUEUE)
         self._stopped = False
 
     def take(self, most_rows: Callable[[int], int]) -> tuple[Window, Batch] | None:

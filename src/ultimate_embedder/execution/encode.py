@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -16,6 +15,7 @@ from ultimate_embedder.execution.prefetch import prefetch
 from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_windows
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import Rows, TaskResult
 
@@ -87,7 +87,7 @@ class _Tally:
     def __init__(self) -> None:
         self._rows = 0
         self._largest_batch: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("tally", Rank.COUNTS)
 
     def add(self, encoded: EncodedBatch) -> None:
         started, rows = encoded.started, len(encoded.started.rows)

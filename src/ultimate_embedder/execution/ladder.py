@@ -125,7 +125,7 @@ def _chunk(situation: Situation) -> np.ndarray:
 
 def _stream(situation: Situation) -> np.ndarray:
     model = situation.encoder.model
-    with streamed_layers(model, situation.device.torch_device), chunked_feed_forward(model):
+    with streamed_layers(model, situation.device), chunked_feed_forward(model):
         return situation.forward()
 
 

@@ -143,6 +143,7 @@ class LocalExecutor:
                     learned=self._learned.get((task.plan.number, device.name, number)),
                     companions=tuple(companions),
                     refuges=[self._devices[name] for name in task.place.refuges],
+                    place=task.plan.number,
                 )
                 for number, (encoder, device) in enumerate(placement.seats)
             ]

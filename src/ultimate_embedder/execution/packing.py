@@ -7,6 +7,7 @@ from statistics import median
 import numpy as np
 
 from ultimate_embedder.batching import Layout
+from ultimate_embedder.devices import Device
 from ultimate_embedder.models import LoadedModel
 
 PACKING_TRIALS = 3  # batches each way, before one is chosen
@@ -25,9 +26,9 @@ class Packing:
     def __init__(self) -> None:
         self._seconds_per_token: dict[bool, list[float]] = {True: [], False: []}
 
-    def choose(self, encoder: LoadedModel, lengths: np.ndarray) -> bool:
+    def choose(self, encoder: LoadedModel, device: Device, lengths: np.ndarray) -> bool:
         """Whether to pack the next batch, of rows that have these lengths."""
-        if lengths.min() == lengths.max() or not encoder.can_pack():
+        if lengths.min() == lengths.max() or not encoder.can_pack(device):
             return False
         if self.settled is None:
             return len(self._seconds_per_token[True]) <= len(self._seconds_per_token[False])

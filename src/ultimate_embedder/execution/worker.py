@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +30,7 @@ from ultimate_embedder.execution.ladder import (
 )
 from ultimate_embedder.execution.packing import Packing, layout_of
 from ultimate_embedder.execution.placement import move
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
 from ultimate_embedder.types import MemorySnapshot
 from ultimate_embedder.vectors import shorten
@@ -62,16 +62,18 @@ class Worker:
         is_bad: Callable[[np.ndarray], np.ndarray] | None = None,
         companions: Sequence[Companion] = (),
         refuges: Sequence[Device] = (),
+        place: int = 0,
     ) -> None:
         """`dim` cuts the vectors; `learned` is from an earlier turn on the device; `is_bad` marks unusable rows.
 
         `companions` can be asked to make room; `refuges` are where this one goes when it is asked to.
+        `place` is lower than that of each companion: it is the order in which workers are locked.
         """
         self.device = device
         self.pauses = 0
         self._companions = companions
         self._refuges = refuges
-        self._busy = threading.Lock()
+        self._busy = OrderedLock(f"worker on {device.name}", Rank.WORKER, place)
         self._encoder = encoder
         self._fp32_encoder = fp32_encoder
         self._report = report
@@ -174,7 +176,7 @@ class Worker:
         device, idle_since = self.device, self._idle_since
         before = device.hold_ceiling()
         device.reset_peak()
-        packed = self.learned.packing.choose(self._encoder, texts.lengths[batch.rows])
+        packed = self.learned.packing.choose(self._encoder, device, texts.lengths[batch.rows])
         predicted = self._predicted(texts, batch.rows, packed)
         begun = device.mark()
         fetch, whole = self._run(texts, batch.rows, packed)

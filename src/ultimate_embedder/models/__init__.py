@@ -1,9 +1,9 @@
 """Which models there are, where they lie, and how they encode."""
 
+from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.described import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.encoder import Encoder, load_encoder
-from ultimate_embedder.models.exported import require_backend, use_backend
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,

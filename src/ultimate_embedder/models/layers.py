@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.types import ModelDevice
 
 if TYPE_CHECKING:
     import torch
@@ -87,65 +88,66 @@ def chunked_feed_forward(model: torch.nn.Module, tokens: int = CHUNK_TOKENS) -> 
 
 
 @contextlib.contextmanager
-def streamed_layers(model: torch.nn.Module, device: torch.device) -> Iterator[int]:
-    """Keep the layers' weights on the host and bring each to the device when its turn comes.
+def streamed_layers(model: torch.nn.Module, device: ModelDevice) -> Iterator[int]:
+    """Keep the layers' weights on the host and bring each to the device just before it is run.
 
     The device holds `SHELLS` layers instead of all; the next one is copied on a side stream while one computes.
     Afterwards the model is where it was, or on the host if there is no room for it on the device any more.
     """
     import torch
 
+    if not device.has_ceiling:
+        raise NotApplicableError("the weights are computed with where they are, on the host")
     layers = repeated_layers(model)
-    was_there = next(model.parameters()).device == device
+    before = next(model.parameters()).device
     with contextlib.ExitStack() as afterwards, torch.no_grad():
-        afterwards.callback(_settle, model, device if was_there else torch.device("cpu"))
+        afterwards.callback(_settle, model, device, was_there=before == device.torch_device)
         streamer = _Streamer(model, layers, device)
         afterwards.callback(streamer.detach)
         streamer.attach()
         yield len(layers)
 
 
-def _settle(model: torch.nn.Module, device: torch.device) -> None:
-    """Put a model wholly onto a device, or, where there is no room, wholly onto the host."""
-    import torch
-
-    module = torch.get_device_module(device.type)
-    for attempt in range(2):
-        if attempt and device.type != "cpu":
-            module.empty_cache()
+def _settle(model: torch.nn.Module, device: ModelDevice, *, was_there: bool) -> None:
+    """Put a model wholly back onto the device; where it was not there, or has no room now, wholly onto the host."""
+    for attempt in range(2 if was_there else 0):
+        if attempt:
+            device.release_cache()
         try:
-            model.to(device)
-        except torch.OutOfMemoryError as error:
-            error.__traceback__ = None
+            model.to(device.torch_device)
+        except RuntimeError as error:
+            if not device.is_out_of_memory(error):
+                raise
+            error.__traceback__ = None  # it holds what was allocated
         else:
             return
     model.to("cpu")
-    module.empty_cache()
+    if was_there:
+        device.release_cache()
 
 
 class _Streamer:
     """Moves weights by putting shells on the device in their place for as long as their layer runs."""
 
-    def __init__(self, model: torch.nn.Module, layers: list[torch.nn.Module], device: torch.device) -> None:
+    def __init__(self, model: torch.nn.Module, layers: list[torch.nn.Module], device: ModelDevice) -> None:
         import torch
 
         self._layers = layers
         self._device = device
         self._slots = [_slots(layer) for layer in layers]
-        self._host = [[_pinned(slot.tensor) for slot in slots] for slots in self._slots]
+        self._host = [[device.pin(slot.tensor.to("cpu", copy=True)) for slot in slots] for slots in self._slots]
         for number in range(len(layers)):
             self._fill(number, self._host[number])
         streamed = {id(slot.holder) for slots in self._slots for slot in slots}
         for slot in _slots(model):
             if id(slot.holder) not in streamed:
-                slot.fill(slot.tensor.to(device))
-        torch.get_device_module(device.type).empty_cache()
+                slot.fill(slot.tensor.to(device.torch_device))
+        device.release_cache()
         shells = min(SHELLS, len(layers))
-        self._shells = [[torch.empty_like(t, device=device) for t in self._host[0]] for _ in range(shells)]
-        self._module = torch.get_device_module(device.type)
-        self._stream = self._module.Stream(device=device)
-        self._arrived = [torch.Event(device=device) for _ in range(shells)]
-        self._computed = [torch.Event(device=device) for _ in range(shells)]
+        self._shells = [[torch.empty_like(t, device=device.torch_device) for t in self._host[0]] for _ in range(shells)]
+        self._stream = device.side_stream()
+        self._arrived = [device.event() for _ in range(shells)]
+        self._computed = [device.event() for _ in range(shells)]
         self._fetched: set[int] = set()
         self._hooks: list[Any] = []
 
@@ -160,32 +162,28 @@ class _Streamer:
         for hook in self._hooks:
             hook.remove()
         # a forward that failed may have left a copy under way: the memory must not be anybody's before it has ended
-        self._module.current_stream(self._device).wait_stream(self._stream)
+        self._device.current_stream().wait_stream(self._stream)
         for number, tensors in enumerate(self._host):
             self._fill(number, tensors)
         self._shells.clear()
 
     def _begin(self, number: int) -> None:
-        import torch
-
         if number not in self._fetched:
             self._fetch(number)
-        torch.accelerator.current_stream(self._device).wait_event(self._arrived[self._shell(number)])
+        self._device.current_stream().wait_event(self._arrived[self._shell(number)])
         self._fill(number, self._shells[self._shell(number)])
         if number + 1 < len(self._layers):
             self._fetch(number + 1)
 
     def _end(self, number: int) -> None:
-        import torch
-
-        self._computed[self._shell(number)].record(torch.accelerator.current_stream(self._device))
+        self._computed[self._shell(number)].record(self._device.current_stream())
         self._fetched.discard(number)
         self._fill(number, self._host[number])
 
     def _fetch(self, number: int) -> None:
         shell = self._shell(number)
         self._stream.wait_event(self._computed[shell])  # the layer that was in this shell has been computed
-        with self._module.stream(self._stream):
+        with self._device.use_stream(self._stream):
             for there, host in zip(self._shells[shell], self._host[number], strict=True):
                 there.copy_(host, non_blocking=True)
         self._arrived[shell].record(self._stream)
@@ -225,11 +223,6 @@ def _slots(layer: torch.nn.Module) -> list[_Slot]:
         for holder, is_parameter in ((module._parameters, True), (module._buffers, False)):
             slots += [_Slot(holder, name, is_parameter) for name, tensor in holder.items() if tensor is not None]
     return slots
-
-
-def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """A host copy that the device can fetch by itself."""
-    return tensor.to("cpu", copy=True).pin_memory()
 
 
 def _alike(layers: list[torch.nn.Module]) -> bool:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ultimate_embedder.models.packed import Groups
+from ultimate_embedder.models.runtimes import Runtime, TorchRuntime
+from ultimate_embedder.types import ModelDevice
 
 if TYPE_CHECKING:
     import torch
@@ -49,16 +51,25 @@ class LoadedModel(ABC):
     def __init__(self, name: str, model: Any) -> None:
         self.name = name
         self.model = model
-        self.dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        self.runtime: Runtime = TorchRuntime(str(next(model.parameters()).dtype).removeprefix("torch."))
         self.wrapper: torch.nn.Module | None = None  # where a batch is split over several devices
 
     @abstractmethod
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
         """What a forward of these rows needs; `packed` asks for one without padding, where that is possible."""
 
-    def can_pack(self) -> bool:
-        """Whether a batch can be run without padding."""
+    @abstractmethod
+    def forward(self, batch: TokenBatch) -> torch.Tensor:
+        """Run the model on one batch; gives float32 numbers, one row per text, where the weights are."""
+
+    def can_pack(self, device: ModelDevice) -> bool:
+        """Whether a batch can be run without padding, on the device that has the weights."""
         return False
+
+    @property
+    def dtype(self) -> str:
+        """The number format that it computes in."""
+        return self.runtime.dtype
 
     @property
     def device(self) -> torch.device:
@@ -72,7 +83,12 @@ class LoadedModel(ABC):
         return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
 
     def replica(self: Self) -> Self:
-        """A copy with weights of its own, made where this one's are: ask for it while they are on the host."""
+        """A copy with weights of its own, made where this one's are: ask for it while they are on the host.
+
+        Where the runtime's weights do not move, all workers share them and this is the same model.
+        """
+        if not self.runtime.weights_move:
+            return self
         twin = copy.copy(self)
         twin.model = copy.deepcopy(self.model)
         return twin
@@ -99,23 +115,6 @@ class LoadedModel(ABC):
         """Weights and buffers that are not on the host: name and device."""
         tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
         return [(name, str(tensor.device)) for name, tensor in tensors if tensor.device.type != "cpu"]
-
-    def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """Run the model on one batch; gives float32 numbers, one row a text, where the weights are."""
-        import torch
-
-        # a wrapper sends each device its rows, straight from the host
-        device = torch.device("cpu") if self.wrapper is not None else self.device
-        with torch.inference_mode():
-            features = {
-                key: value.to(device) if isinstance(value, torch.Tensor) else value
-                for key, value in batch.features.items()
-            }
-            if self.wrapper is not None:
-                vectors: torch.Tensor = self.wrapper(features)
-            else:
-                vectors = self.model(features)[self.output]
-            return vectors.float()
 
 
 def _only(model: torch.nn.Module, output: str) -> torch.nn.Module:

@@ -8,19 +8,57 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ultimate_embedder.models.canary import row_cosines
 
 if TYPE_CHECKING:
     import torch
 
 NAME = "packed_or_sdpa"
+LEAST_COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}  # of packed rows with padded ones
 Groups = tuple[tuple[int, int], ...]  # (rows, length) in the order of the tokens
 
 _groups: ContextVar[Groups | None] = ContextVar("groups", default=None)
+
+
+@dataclass(frozen=True)
+class PackingTrial:
+    """Whether a model gave packed rows the same vectors; if so, `first_position` is where their positions begin."""
+
+    first_position: int | None
+
+
+def try_packing(
+    transformer: Any,
+    padded: Callable[[], np.ndarray],
+    packed: Callable[[int], np.ndarray],
+    dtype: str,
+    is_out_of_memory: Callable[[BaseException], bool],
+) -> PackingTrial | None:
+    """Compare vectors of `padded` rows with those of `packed` ones, for each position that a model may begin with.
+
+    None where there was no memory to find out: another time there may be.
+    """
+    if transformer is None or not use_packed_attention(transformer):
+        return PackingTrial(None)
+    padding = getattr(transformer.config, "pad_token_id", None) or 0
+    known = True
+    try:
+        reference = padded()
+        for first_position in (0, padding + 1):  # RoBERTa counts positions from there
+            if row_cosines(packed(first_position), reference).min() > LEAST_COSINE[dtype]:
+                return PackingTrial(first_position)
+    except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        # without memory nothing is known; else the model does more with its inputs than is done here, and is padded
+        known = not is_out_of_memory(error)
+    use_plain_attention(transformer)
+    return PackingTrial(None) if known else None
 
 
 def lay_end_to_end(rows: Sequence[np.ndarray], first_position: int) -> tuple[dict[str, Any], Groups]:

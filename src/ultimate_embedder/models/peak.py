@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.layers import few_layers
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROUNDING_BYTES = 512  # how device allocators round
 
-_predicting = threading.Lock()  # of any model: torch has one flag for all threads that pretend
+_predicting = OrderedLock("peak prediction", Rank.PEAK)  # of any model: torch has one flag for all threads that pretend
 PretendFeatures = Callable[[int, int], dict[str, Any]]
 
 

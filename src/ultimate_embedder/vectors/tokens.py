@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.vectors.index import KeyIndex
 
 _SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("cut", pa.bool_()), ("ids", pa.list_(pa.int32()))])
@@ -26,7 +26,7 @@ class TokenStore:
         self._folder = folder
         self._index = KeyIndex()
         self._shards: list[pa.RecordBatch] = []
-        self._lock = threading.Lock()
+        self._lock = OrderedLock("token store", Rank.TOKENS)
         self._numbers = itertools.count()
         for path in sorted(folder.glob("tokens-*.arrow")):
             self._numbers = itertools.count(int(path.stem.rpartition("-")[2]) + 1)

@@ -14,8 +14,9 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.config import Backend
+from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines, use_backend
+from ultimate_embedder.models import Encoder, load_encoder, require_backend, resolve_model, row_cosines, use_backend
 from ultimate_embedder.options import make_config
 
 pytest.importorskip("onnxruntime")
@@ -37,11 +38,31 @@ def vectors_of(encoder: Encoder) -> np.ndarray:
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "qwen2"])
-def test_an_exported_model_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
+def test_every_runtime_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
     model = resolve_model(str(tiny_model(architecture)))
     encoder = load_encoder(model, "float32", "cpu")
     exported = use_backend(encoder, model, backend, int8=False)
     assert row_cosines(vectors_of(exported), vectors_of(encoder)).min() > 0.99999
+
+
+def test_workers_share_the_weights_of_a_graph_and_copy_those_of_torch() -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    encoder = load_encoder(model, "float32", "cpu")
+    exported = use_backend(encoder, model, "onnx", int8=True)
+    assert exported.replica() is exported
+    assert encoder.replica().model is not encoder.model
+    assert (encoder.dtype, exported.dtype) == ("float32", "int8")
+    assert encoder.can_pack(CpuDevice())
+    assert not exported.can_pack(CpuDevice())
+
+
+def test_a_backend_without_its_packages_names_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_backend("torch")
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    message = r"--backend openvino needs openvino and onnx: pip install 'ultimate-embedder\[openvino\]'"
+    with pytest.raises(UsageError, match=message):
+        require_backend("openvino")
+    require_backend("torch")
 
 
 def test_a_model_is_exported_once(own_cache: Path) -> None:
@@ -88,8 +109,8 @@ def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, t
     assert exact.collections[0].passes[0].agreement is None
 
 
-def test_openvino_is_imported_without_the_package_that_calls_home() -> None:
-    program = "import sys; from ultimate_embedder.models.exported import _import_openvino as run; run()"
+def test_openvino_is_imported_without_its_telemetry_package() -> None:
+    program = "import sys; from ultimate_embedder.models.runtimes.openvino import import_openvino as run; run()"
     program += "; print('openvino_telemetry' in sys.modules, hasattr(sys.modules['openvino'], 'Core'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

@@ -1,0 +1,27 @@
+"""ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ultimate_embedder.models.runtimes.base import GraphRuntime
+
+
+class OnnxRuntime(GraphRuntime):
+    """ONNX Runtime with one core per call: workers call it at the same time."""
+
+    def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
+        import onnxruntime
+
+        super().__init__(dtype, input_names)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def token_vectors(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Token vectors of a padded batch."""
+        return np.asarray(self._session.run(None, inputs)[0])

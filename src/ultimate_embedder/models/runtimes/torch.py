@@ -1,0 +1,33 @@
+"""The model as it was loaded, wherever its weights are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ultimate_embedder.models.packed import Groups, packed, unpack
+from ultimate_embedder.models.runtimes.base import Features
+
+
+@dataclass(frozen=True)
+class TorchRuntime:
+    """Computes with the weights of the model that it is given."""
+
+    dtype: str
+    packs = True
+    weights_move = True
+
+    def run(self, model: Any, features: Features, groups: Groups | None) -> dict[str, Any]:
+        """The features after the first module, where the weights are."""
+        import torch
+
+        device = next(model.parameters()).device
+        inputs = {
+            name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in features.items()
+        }
+        if groups is None:
+            return dict(model[0](inputs))
+        with packed(groups):
+            hidden = model[0].auto_model(**inputs).last_hidden_state
+        tokens, mask = unpack(hidden, groups)
+        return {"token_embeddings": tokens, "attention_mask": mask}

@@ -1,0 +1,130 @@
+"""Tokenise document texts outside the model, so that it can be done in advance and on another thread."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ultimate_embedder.models.canary import CANARY
+from ultimate_embedder.models.loaded import TokenizedTexts
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+HEAD_CHARACTERS = (
+    40  # per token of the limit; a token has about four, and white space, which may be dropped, any number
+)
+SPARE_TOKENS = 64
+KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+
+
+class Tokenizer:
+    """Makes the features that sentence-transformers would make; where it cannot, `input_names` is empty."""
+
+    def __init__(self, model: SentenceTransformer, prompt: str, max_tokens: int) -> None:
+        self._tokenizer = model.tokenizer
+        self._prompt = prompt
+        self._max_tokens = max_tokens
+        self.input_names: tuple[str, ...] = ()
+        """The tensors that the model wants; empty where only the model can make them."""
+        self.constants: dict[str, Any] = {}
+        """What else it wants, the same for every batch."""
+        self._learn_features(preprocess(model, CANARY, prompt))
+
+    def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
+        """Token ids of the texts, truncated at the limit; the texts and estimated lengths where it cannot tokenise."""
+        if not self.input_names:
+            estimated = np.array([min(len(text) // 3 + 2, self._max_tokens) for text in texts])
+            return TokenizedTexts(list(texts), estimated, np.zeros(len(texts), bool))
+        rows, tokens_over = self._head_token_ids([self._prompt + text for text in texts])
+        return TokenizedTexts(rows, np.array([len(row) for row in rows]), np.array(tokens_over) > 0)
+
+    def fingerprint(self) -> str | None:
+        """Equal for models that give every text the same token ids; None where that cannot be known."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if not self.input_names or backend is None:
+            return None
+        settings = (self._tokenizer.truncation_side, self._max_tokens, self._prompt)
+        return hashlib.sha256(f"{settings} {_without_state(backend)}".encode()).hexdigest()[:16]
+
+    def pad(self, rows: Sequence[np.ndarray]) -> dict[str, Any]:
+        """Features of these rows, padded to the longest of them."""
+        import torch
+
+        longest = max(len(row) for row in rows)
+        ids = np.full((len(rows), longest), self._tokenizer.pad_token_id, np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        pad_left = self._tokenizer.padding_side == "left"
+        for number, row in enumerate(rows):
+            columns = slice(longest - len(row), longest) if pad_left else slice(len(row))
+            ids[number, columns] = row
+            mask[number, columns] = 1
+        tensors = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return {**{name: torch.from_numpy(tensors[name]) for name in self.input_names}, **self.constants}
+
+    def example_features(self, rows: int, length: int) -> dict[str, Any]:
+        """Features of a padded batch of that size; the tokens do not matter."""
+        import torch
+
+        names = self.input_names or ("input_ids", "attention_mask")
+        return {**{name: torch.ones((rows, length), dtype=torch.long) for name in names}, **self.constants}
+
+    def token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[int]]:
+        """Token ids truncated at the limit, and how many tokens of each text were left out."""
+        encoded = self._tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=self._max_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        rows = [np.array(ids, np.int32) for ids in encoded["input_ids"]]
+        if encoded.is_fast:
+            return rows, [sum(map(len, encoding.overflowing)) for encoding in encoded.encodings]
+        whole = self._tokenizer(list(texts), verbose=False)["input_ids"]
+        return rows, [len(ids) - len(row) for ids, row in zip(whole, rows, strict=True)]
+
+    def _head_token_ids(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        """As `token_ids`, but of a text far beyond the limit only the beginning is tokenised, where that is enough.
+
+        Tokens depend on what is near them. So if the beginning of a text has more tokens than the limit, with some to
+        spare, its first ones are those of the whole text; if it has not, the whole text is tokenised after all.
+        """
+        characters = self._max_tokens * HEAD_CHARACTERS
+        if self._tokenizer.truncation_side != "right" or all(len(text) <= characters for text in texts):
+            return self.token_ids(texts)
+        rows, tokens_over = self.token_ids([text[:characters] for text in texts])
+        for number, text in enumerate(texts):
+            if len(text) > characters and tokens_over[number] < SPARE_TOKENS:
+                (rows[number],), (tokens_over[number],) = self.token_ids([text])
+        return rows, tokens_over
+
+    def _learn_features(self, reference: Mapping[str, Any]) -> None:
+        """See what features the model wants, and whether ours are equal; else leave tokenising to the model."""
+        import torch
+
+        names = tuple(name for name, value in reference.items() if isinstance(value, torch.Tensor))
+        if not {"input_ids"} <= set(names) <= KNOWN_INPUTS:
+            return
+        self.input_names = names
+        self.constants = {name: value for name, value in reference.items() if name not in names}
+        rows, _ = self.token_ids([self._prompt + text for text in CANARY])
+        ours = self.pad(rows)
+        if not all(torch.equal(ours[name], reference[name]) for name in names):
+            self.input_names, self.constants = (), {}
+
+
+def preprocess(model: SentenceTransformer, texts: Sequence[str], prompt: str) -> dict[str, Any]:
+    """Features as sentence-transformers makes them: the reference, padded and slower."""
+    return dict(model.preprocess(list(texts), prompt=prompt or None))
+
+
+def _without_state(tokenizer: Any) -> str:
+    """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
+    described = json.loads(tokenizer.to_str())
+    return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)
