@@ -52,14 +52,15 @@ def _record_run(run: EventRun) -> dict[str, Any]:
         for number, done in enumerate(carry_out(run, Path(folder)), 1):
             recorded[f"step {number}"] = {
                 "exit code": done.exit_code,
-                **{name: _describe(events, run.concurrent) for name, events in done.logs.items()},
+                **{name: describe(events, run.concurrent) for name, events in done.logs.items()},
             }
             if done.exit_code and not done.logs:
                 print(done.said, file=sys.stderr)
     return recorded
 
 
-def _describe(events: Events, concurrent: bool) -> dict[str, Any]:
+def describe(events: Events, concurrent: bool) -> dict[str, Any]:
+    """What is compared of the events of one log: how many, in which order, and what they add up to."""
     lanes: dict[str, list[str]] = collections.defaultdict(list)
     for event in events:
         lanes[_lane(event) if concurrent else "all"].append(_label(event))
