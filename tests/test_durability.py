@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.clock import HANG_S, Clock, wait_until
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.errors import OutputError, UsageError
@@ -24,12 +25,37 @@ from ultimate_embedder.models import Encoder
 from ultimate_embedder.stop import StopSwitch, parse_deadline
 from ultimate_embedder.vectors import store
 
-SLOW = """
-import sys, time
+# After the first batch, forwards wait until the run is asked to stop.
+WAITING = """
+import sys, threading
+from pathlib import Path
 from ultimate_embedder.cli import main
 from ultimate_embedder.models import Encoder
-forward = Encoder.forward
-Encoder.forward = lambda self, batch: (time.sleep(0.5), forward(self, batch))[1]
+from ultimate_embedder.stop import StopSwitch
+events = Path(sys.argv.pop(1))
+stopped, forward, stop = threading.Event(), Encoder.forward, StopSwitch.stop
+def forward_or_wait(self, batch):
+    if events.exists() and "BatchEncoded" in events.read_text():
+        stopped.wait(300)
+    return forward(self, batch)
+def stop_and_tell(self, reason):
+    stop(self, reason)
+    stopped.set()
+Encoder.forward, StopSwitch.stop = forward_or_wait, stop_and_tell
+sys.exit(main(sys.argv[1:]))
+"""
+# After the first batch, the clock by which a run stops is two hours ahead.
+LATE = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from ultimate_embedder import stop
+from ultimate_embedder.cli import main
+events = Path(sys.argv.pop(1))
+def monotonic():
+    late = events.exists() and "BatchEncoded" in events.read_text()
+    return time.monotonic() + (7200 if late else 0)
+stop.time = SimpleNamespace(monotonic=monotonic)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -50,10 +76,10 @@ def run(chunks: Path, output: Path, **options: Any) -> RunSummary:
     return embed(chunks, output, quiet=True, **options)
 
 
-def command(chunks: Path, output: Path, *more: str) -> list[str]:
+def command(chunks: Path, output: Path, *more: str, program: str = WAITING) -> list[str]:
     model = str(tiny_model("bert"))
     words = ["embed", str(chunks), "--output", str(output), "--models", model, "--devices", "cpu", "--quiet"]
-    return [sys.executable, "-c", SLOW, *words, "--export", "npy,parquet", *more]
+    return [sys.executable, "-c", program, str(output / "events.jsonl"), *words, "--export", "npy,parquet", *more]
 
 
 def vectors(output: Path) -> np.ndarray:
@@ -75,12 +101,13 @@ def only_shard(output: Path) -> Path:
 
 
 def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(chunks: Path, tmp_path: Path) -> None:
-    done = subprocess.run(command(chunks, tmp_path / "out", "--deadline", "6s", "--json"), stdout=subprocess.PIPE)
+    late = command(chunks, tmp_path / "out", "--deadline", "1h", "--json", program=LATE)
+    done = subprocess.run(late, stdout=subprocess.PIPE, check=False)
     assert done.returncode == 3
     (stopped,) = json.loads(done.stdout)["collections"]
     assert stopped["status"] == "partial"
     assert stopped["error"] == "stopped: the deadline is near. Run the same command again to resume."
-    assert stopped["passes"][0]["encoded_texts"] < 300
+    assert 0 < stopped["passes"][0]["encoded_texts"] < 300
     assert not (tmp_path / "out" / "c" / "embeddings.npy").exists()
     (after,) = run(chunks, tmp_path / "out").collections
     assert after.passes[0].stored_texts == stopped["passes"][0]["encoded_texts"]
@@ -90,10 +117,10 @@ def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(ch
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_run_and_keeps_what_is_done(chunks: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(command(chunks, tmp_path / "out", "--json"), stdout=subprocess.PIPE)
-    while not list((tmp_path / "out").glob("c/store/*/pass.json")):
-        time.sleep(0.05)
+    events = tmp_path / "out" / "events.jsonl"
+    wait_until(lambda: events.exists() and "BatchEncoded" in events.read_text())
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
     (stopped,) = json.loads(out)["collections"]
     assert (stopped["status"], stopped["passes"][0]["encoded_texts"] > 0) == ("partial", True)
@@ -125,9 +152,13 @@ def test_a_deadline_that_makes_no_sense_is_refused(word: str) -> None:
 
 
 def test_a_clock_that_is_set_back_does_not_prolong_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = StopSwitch(deadline_s=0.05)
+    clock = Clock()
+    monkeypatch.setattr("ultimate_embedder.stop.time", clock)
+    stop = StopSwitch(deadline_s=100)
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    time.sleep(0.06)
+    clock.advance(90)
+    assert stop.reason is None
+    clock.advance(10)
     assert stop.reason == "the deadline is near"
 
 
@@ -156,7 +187,7 @@ def test_a_full_disk_is_said_in_words_and_a_healthy_run_follows(chunks: Path, tm
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
-    words = [sys.executable, "-m", "ultimate_embedder", *command(chunks, tmp_path / "out", "--json")[3:]]
+    words = [sys.executable, "-m", "ultimate_embedder", *command(chunks, tmp_path / "out", "--json")[4:]]
     done = subprocess.run(words, preexec_fn=small_files, capture_output=True, check=False)
     assert done.returncode == 1
     assert b"cannot write to" in done.stdout + done.stderr
@@ -217,7 +248,8 @@ def test_another_limit_is_another_pass_and_the_difference_is_named(chunks: Path,
 
 
 def test_a_stopped_run_counts_only_what_has_a_vector(chunks: Path, tmp_path: Path) -> None:
-    done = subprocess.run(command(chunks, tmp_path / "out", "--deadline", "6s", "--json"), stdout=subprocess.PIPE)
+    late = command(chunks, tmp_path / "out", "--deadline", "1h", "--json", program=LATE)
+    done = subprocess.run(late, stdout=subprocess.PIPE, check=False)
     (stopped,) = json.loads(done.stdout)["collections"]
     assert stopped["chunks"]["embedded"] == stopped["passes"][0]["encoded_texts"]
 
@@ -296,8 +328,7 @@ def test_a_resume_from_that_is_not_there_is_refused(chunks: Path, tmp_path: Path
 def test_a_second_writer_is_refused_naming_the_first(chunks: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(command(chunks, tmp_path / "out"), stdout=subprocess.DEVNULL)
     try:
-        while not (tmp_path / "out" / "events.jsonl").exists():
-            time.sleep(0.05)
+        wait_until((tmp_path / "out" / "events.jsonl").exists)
         with pytest.raises(OutputError, match=f"is in use by process {process.pid} since"):
             run(chunks, tmp_path / "out")
     finally:

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.support.clock import Clock
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 
-SOON = RetryPolicy(tries=4, first_wait_s=0.001, longest_wait_s=0.01, total_s=5.0)
+SOON = RetryPolicy(tries=4, first_wait_s=1.0, longest_wait_s=10.0, total_s=300.0)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which calls are tried again; no test really waits."""
+    clock = Clock()
+    monkeypatch.setattr("ultimate_embedder.retry.time", clock)
+    return clock
 
 
 class Retries:
@@ -78,43 +86,40 @@ def test_the_last_error_is_raised_when_the_tries_are_used_up() -> None:
     assert retries.attempts == [1, 2, 3]
 
 
-def test_waits_double_with_jitter_up_to_the_longest() -> None:
+def test_waits_double_with_jitter_up_to_the_longest(clock: Clock) -> None:
     retries = Retries()
-    policy = RetryPolicy(tries=7, first_wait_s=0.001, longest_wait_s=0.008, total_s=5.0)
+    policy = RetryPolicy(tries=7, first_wait_s=1.0, longest_wait_s=8.0, total_s=300.0)
     call_with_retries(fails(6), passing, retries, policy)
-    for wait_s, full_s in zip(retries.waits_s, [0.001, 0.002, 0.004, 0.008, 0.008, 0.008], strict=True):
+    for wait_s, full_s in zip(retries.waits_s, [1, 2, 4, 8, 8, 8], strict=True):
         assert full_s / 2 <= wait_s <= full_s
+    assert clock.slept_s == retries.waits_s
 
 
-def test_the_wait_that_the_other_side_asks_for_is_kept() -> None:
+def test_the_wait_that_the_other_side_asks_for_is_kept(clock: Clock) -> None:
     retries = Retries()
-    started = time.monotonic()
-    call_with_retries(fails(2), lambda error: Temporary("busy", wait_s=0.03), retries, SOON)
-    assert retries.waits_s == [0.03, 0.03]
-    assert time.monotonic() - started >= 0.06
+    call_with_retries(fails(2), lambda error: Temporary("busy", wait_s=70.0), retries, SOON)
+    assert retries.waits_s == clock.slept_s == [70.0, 70.0]
 
 
-def test_a_wait_of_zero_is_a_wait_that_was_asked_for() -> None:
+def test_a_wait_of_zero_is_a_wait_that_was_asked_for(clock: Clock) -> None:
     retries = Retries()
     call_with_retries(fails(1), lambda error: Temporary("at once", wait_s=0.0), retries, SOON)
-    assert retries.waits_s == [0.0]
+    assert retries.waits_s == clock.slept_s == [0.0]
 
 
-def test_a_wait_beyond_the_total_is_not_begun() -> None:
+def test_a_wait_beyond_the_total_is_not_begun(clock: Clock) -> None:
     retries = Retries()
-    started = time.monotonic()
     with pytest.raises(ConnectionError, match="failure 0"):
-        call_with_retries(fails(1), lambda error: Temporary("busy", wait_s=60.0), retries, SOON)
-    assert retries.attempts == []
-    assert time.monotonic() - started < 5.0
+        call_with_retries(fails(1), lambda error: Temporary("busy", wait_s=301.0), retries, SOON)
+    assert (retries.attempts, clock.slept_s) == ([], [])
 
 
-def test_time_spent_in_calls_counts_towards_the_total() -> None:
+def test_time_spent_in_calls_counts_towards_the_total(clock: Clock) -> None:
     def call() -> None:
-        time.sleep(0.03)
+        clock.advance(30)
         raise ConnectionError("slow")
 
     retries = Retries()
     with pytest.raises(ConnectionError, match="slow"):
-        call_with_retries(call, passing, retries, RetryPolicy(tries=50, first_wait_s=0.001, total_s=0.05))
-    assert len(retries.attempts) < 3
+        call_with_retries(call, passing, retries, RetryPolicy(tries=50, first_wait_s=1.0, total_s=70.0))
+    assert retries.attempts == [1, 2]

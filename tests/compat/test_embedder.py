@@ -6,7 +6,6 @@ import inspect
 import json
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.compat.conftest import Make
 from tests.conftest import WriteChunks
+from tests.support.clock import wait_until
 from tests.support.hub_server import HubServer
 from ultimate_embedder.compat import (
     AdvancedPreprocessingConfig,
@@ -486,8 +486,10 @@ class InterruptAfterOneBatch(Telemetry):
     def __call__(self, event: Event) -> None:
         super().__call__(event)
         if isinstance(event, BatchEncoded) and len(self.batch_progress) == 1:
+            handler = signal.getsignal(signal.SIGINT)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            time.sleep(0.2)  # the main thread takes notice before the next batch
+            # the main thread takes notice before the next batch: a second Ctrl-C would leave at once from then on
+            wait_until(lambda: signal.getsignal(signal.SIGINT) is not handler)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(make: Make, write_chunks: WriteChunks) -> None:

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.support.clock import HANG_S, Clock
 from tests.support.leases import ReportingLeases
 from ultimate_embedder.devices import Device
 from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.errors import LeaseError
 from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.locks import OrderedCondition
 from ultimate_embedder.types import MemorySnapshot
 
 
@@ -81,6 +82,19 @@ def other_card() -> Card:
     return Card("card:1")
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which leases wait."""
+    clock = Clock()
+    monkeypatch.setattr("ultimate_embedder.devices.leases.time", clock)
+    return clock
+
+
+def use_condition(condition: type[OrderedCondition], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let leases that are made from now on wait with this condition."""
+    monkeypatch.setattr("ultimate_embedder.devices.leases.OrderedCondition", condition)
+
+
 def start(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -92,8 +106,18 @@ def keep_warm(leases: ReportingLeases, owner: str, cards: Sequence[Card], weight
         return lease.occupy(Weights, lambda: Weights(cards, weight_bytes))
 
 
-def test_another_owner_waits_until_the_lease_ends(leases: ReportingLeases, card: Card, seen: list[Event]) -> None:
-    happened = []
+def test_another_owner_waits_until_the_lease_ends(
+    card: Card, seen: list[Event], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = threading.Event()
+
+    class Noticed(OrderedCondition):
+        def wait(self, timeout_s: float | None = None) -> bool:
+            waiting.set()
+            return super().wait(timeout_s)
+
+    use_condition(Noticed, monkeypatch)
+    leases, happened = ReportingLeases(seen.append), []
 
     def second() -> None:
         with leases.lease("second", [card]):
@@ -101,12 +125,13 @@ def test_another_owner_waits_until_the_lease_ends(leases: ReportingLeases, card:
 
     with leases.lease("first", [card]):
         thread = start(second)
-        thread.join(0.1)
+        assert waiting.wait(HANG_S)
+        clock.advance(7)
         happened.append("first leaves")
-    thread.join(5)
+    thread.join(HANG_S)
     assert happened == ["first leaves", "second has it"]
     waited = [event.waited_seconds for event in seen if isinstance(event, LeaseAcquired)]
-    assert waited[0] < 0.05 < waited[1]
+    assert waited == pytest.approx([0, 7], abs=1e-6)
 
 
 def test_of_many_owners_one_at_a_time_has_the_device(leases: ReportingLeases, card: Card) -> None:
@@ -116,12 +141,12 @@ def test_of_many_owners_one_at_a_time_has_the_device(leases: ReportingLeases, ca
         with leases.lease(owner, [card]):
             inside.append(owner)
             most.append(len(inside))
-            time.sleep(0.002)
+            threading.Event().wait(0.002)  # a chance for another owner to come in
             inside.remove(owner)
 
     threads = [start(lambda owner=f"owner {number}": work(owner)) for number in range(12)]  # type: ignore[misc]
     for thread in threads:
-        thread.join(5)
+        thread.join(HANG_S)
     assert most == [1] * 12
 
 
@@ -143,11 +168,23 @@ def test_who_does_not_want_to_wait_is_refused_and_told_who_is_there(leases: Repo
         raise AssertionError("leased twice")
 
 
-def test_waiting_ends_after_the_time_that_was_given(leases: ReportingLeases, card: Card) -> None:
-    started = time.monotonic()
-    with leases.lease("first", [card]), pytest.raises(LeaseError), leases.lease("second", [card], wait_s=0.1):
+def test_waiting_ends_after_the_time_that_was_given(
+    card: Card, seen: list[Event], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits_s = []
+
+    class WokenHalfWay(OrderedCondition):
+        def wait(self, timeout_s: float | None = None) -> bool:
+            assert timeout_s is not None
+            waits_s.append(timeout_s)
+            clock.advance(timeout_s if len(waits_s) == 3 else timeout_s / 2)
+            return True
+
+    use_condition(WokenHalfWay, monkeypatch)
+    leases = ReportingLeases(seen.append)
+    with leases.lease("first", [card]), pytest.raises(LeaseError), leases.lease("second", [card], wait_s=8):
         raise AssertionError("leased twice")
-    assert 0.1 <= time.monotonic() - started < 2
+    assert waits_s == [8, 4, 2]
 
 
 def test_a_device_that_comes_free_in_time_is_given(leases: ReportingLeases, card: Card) -> None:
@@ -156,11 +193,11 @@ def test_a_device_that_comes_free_in_time_is_given(leases: ReportingLeases, card
     def first() -> None:
         with leases.lease("first", [card]):
             taken.set()
-            time.sleep(0.05)
+            threading.Event().wait(0.05)  # the other one comes and waits, most of the times
 
     start(first)
-    assert taken.wait(5)
-    with leases.lease("second", [card], wait_s=5) as lease:
+    assert taken.wait(HANG_S)
+    with leases.lease("second", [card], wait_s=HANG_S) as lease:
         assert lease.owner == "second"
 
 

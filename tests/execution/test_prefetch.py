@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support.clock import HANG_S
 from ultimate_embedder.execution.prefetch import prefetch
 
 
@@ -25,16 +25,15 @@ def test_an_error_comes_out_after_the_items_before_it() -> None:
 
 
 def test_the_producer_works_while_the_reader_does() -> None:
-    produced = []
+    produced = [threading.Event() for _ in range(3)]
 
     def items() -> Iterator[int]:
-        for number in range(3):
-            produced.append(number)
+        for number, event in enumerate(produced):
+            event.set()
             yield number
 
     for number in prefetch(items()):
-        time.sleep(0.05)
-        assert max(produced) >= min(number + 1, 2)
+        assert produced[min(number + 1, 2)].wait(HANG_S)
 
 
 def test_a_reader_that_stops_early_leaves_no_thread() -> None:

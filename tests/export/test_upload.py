@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from qdrant_client import models
 
+from tests.support.clock import Clock
 from tests.support.qdrant_server import Fault, QdrantServer, StoredCollection
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
@@ -220,11 +220,14 @@ def test_trouble_that_passes_is_survived(
     assert [event.attempt for event in of_kind(Retried, seen)][:1] == [1]
 
 
-def test_retry_after_is_honoured(docs: Path, server: QdrantServer, send: Send, seen: list[Event]) -> None:
+def test_retry_after_is_honoured(
+    docs: Path, server: QdrantServer, send: Send, seen: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("ultimate_embedder.retry.time", clock)
     server.faults.append(Fault("PUT", "/points", status=429, retry_after="1"))
-    started = time.monotonic()
     (report,) = send(docs)
-    assert time.monotonic() - started >= 1
+    assert clock.slept_s == [1]
     assert [(event.wait_seconds, event.reason) for event in of_kind(Retried, seen)] == [(1, "429, too many requests")]
     assert report.counted == CHUNKS
 

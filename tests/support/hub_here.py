@@ -9,7 +9,7 @@ import huggingface_hub.constants
 import pytest
 import transformers.dynamic_module_utils
 
-PATIENT = {"ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S": "0.05", "ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "30"}
+PATIENT = {"ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S": "0.05", "ULTIMATE_EMBEDDER_RETRY_TOTAL_S": "120"}
 
 
 def use_hub_here(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,8 +20,8 @@ def use_hub_here(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "ENDPOINT": url,
         "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}",
         "HF_HUB_OFFLINE": False,
-        "HF_HUB_DOWNLOAD_TIMEOUT": 1,
-        "HF_HUB_ETAG_TIMEOUT": 1,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 2,
+        "HF_HUB_ETAG_TIMEOUT": 2,
     }
     for name, constant in constants.items():
         monkeypatch.setattr(huggingface_hub.constants, name, constant)

@@ -11,7 +11,6 @@ import re
 import socket
 import sys
 import threading
-import time
 import urllib.parse
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +41,6 @@ class Request(NamedTuple):
     path: str
     range: str | None
     status: int
-    at_s: float
 
 
 class StoredFile(NamedTuple):
@@ -153,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status is not None:
             status, body, headers = fault.status, b"{}", {"Retry-After": fault.retry_after} if fault.retry_after else {}
         outcome = 0 if fault.drop else status
-        self.server.requests.append(Request(self.command, self.path, wanted_range, outcome, time.monotonic()))
+        self.server.requests.append(Request(self.command, self.path, wanted_range, outcome))
         self.close_connection = fault.drop or fault.truncate is not None
         if fault.truncate is None:
             self.server.closing.wait(fault.delay_s)

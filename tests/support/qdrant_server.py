@@ -166,7 +166,10 @@ def _describe(collection: StoredCollection) -> models.CollectionInfo:
     config = models.CollectionConfig(
         params=models.CollectionParams(vectors=collection.vectors),
         hnsw_config=models.HnswConfig(m=16, ef_construct=100, full_scan_threshold=10_000),
-        optimizer_config=models.OptimizersConfig(default_segment_number=0, flush_interval_sec=5),
+        # the first two are required by qdrant-client 1.15, as by servers of that time, and optional since
+        optimizer_config=models.OptimizersConfig(
+            deleted_threshold=0.2, vacuum_min_vector_number=1000, default_segment_number=0, flush_interval_sec=5
+        ),
     )
     green, ok = models.CollectionStatus.GREEN, models.OptimizersStatusOneOf.OK
     return models.CollectionInfo(status=green, optimizer_status=ok, segments_count=1, config=config, payload_schema={})

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
+from qdrant_client.http import api_client
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from ultimate_embedder.config import retry_policy
@@ -186,6 +188,11 @@ class _Journal:
         self._path.unlink(missing_ok=True)
 
 
+def _path_part(name: str) -> str:
+    """The name of a collection as the client wants it: older clients put it into the path without quoting it."""
+    return name if hasattr(api_client, "quote_path_params") else quote(name, safe="")
+
+
 class _Server:
     """The four calls we make, each tried again while the error may pass."""
 
@@ -197,10 +204,10 @@ class _Server:
 
     def ensure_collection(self, target: str, ours: Sequence[VectorSpec]) -> bool:
         """Create the collection, or check that its vectors are ours; True if it was created."""
-        exists = self._call("look up the collection", lambda: self._client.collection_exists(target))
+        exists = self._call("look up the collection", lambda: self._client.collection_exists(_path_part(target)))
         if not exists:
             self._call("create the collection", lambda: self._create(target, ours))
-        found = self._call("read the collection", lambda: self._client.get_collection(target))
+        found = self._call("read the collection", lambda: self._client.get_collection(_path_part(target)))
         vectors = found.config.params.vectors
         if problem := _misfit(vectors, ours):
             raise UploadError(
@@ -215,19 +222,20 @@ class _Server:
             spec.name: models.VectorParams(size=spec.dim, distance=cosine) for spec in ours if spec.dim is not None
         }
         try:
-            self._client.create_collection(target, vectors_config=params.get(UNNAMED, params))
+            self._client.create_collection(_path_part(target), vectors_config=params.get(UNNAMED, params))
         except UnexpectedResponse as error:
             if error.status_code != HTTPStatus.CONFLICT:
                 raise  # a conflict: an earlier try got through and its answer was lost
 
     def upsert(self, target: str, batch: models.Batch) -> None:
         """Send points and wait until they are applied."""
-        self._call("send points", lambda: self._client.upsert(target, points=batch, wait=True))
+        self._call("send points", lambda: self._client.upsert(_path_part(target), points=batch, wait=True))
 
     def count(self, target: str, ids: list[str] | None = None) -> int:
         """How many points the server has: all, or of these."""
         condition = models.Filter(must=[models.HasIdCondition(has_id=list(ids))]) if ids else None
-        counted = self._call("count points", lambda: self._client.count(target, count_filter=condition, exact=True))
+        name = _path_part(target)
+        counted = self._call("count points", lambda: self._client.count(name, count_filter=condition, exact=True))
         return int(counted.count)
 
     def _call(self, what: str, call: Callable[[], Result]) -> Result:
