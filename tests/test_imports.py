@@ -10,10 +10,24 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "ultimate_embedder"
 LEVELS = [
-    {"_version", "types", "errors", "events", "config", "files", "lock", "machine", "retry", "stop"},
+    {
+        "_version",
+        "types",
+        "errors",
+        "events",
+        "config",
+        "files",
+        "lock",
+        "machine",
+        "output",
+        "retry",
+        "stop",
+        "summary",
+    },
     {"chunks", "models", "devices", "batching", "vectors"},
-    {"passes", "export", "ensemble"},
-    {"pipeline", "upkeep"},
+    {"passes", "export"},
+    {"find"},
+    {"pipeline", "status", "verify"},
     {"report"},
     {"api", "arguments"},
     {"cli", "compat"},

@@ -12,6 +12,7 @@ from typing import Any
 from ultimate_embedder.config import RunConfig, make_config, suggest
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.output import Output
 from ultimate_embedder.passes import EncoderPool
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
@@ -35,21 +36,21 @@ def embed(chunks: str | Path, output: str | Path, *, quiet: bool = False, **opti
 def run_and_report(
     config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), encoders: EncoderPool | None = None
 ) -> RunSummary:
-    """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends.
+    """Run, show progress, and leave the event log and the summary behind, however the run ends.
 
     `watch` is told every event too; `encoders` may hold models that were loaded before.
     """
     started = time.perf_counter()
     builder = SummaryBuilder()
+    output, copy = Output(config.output), config.summary
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
-            log = EventLog(config.output / "events.jsonl")
+            log = EventLog(output.events_path)
             stack.callback(log.close)
-            # the summary of an earlier run must not stand for this one
-            sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
+            sinks[:0] = [log, lambda event: output.forget_summary(copy) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
         try:
             run(config, emit, stop, encoders)
@@ -60,13 +61,8 @@ def run_and_report(
             if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
-                builder.write(config.summary_path)
+                output.write_summary(builder.summary, copy)
     return builder.summary
-
-
-def _forget(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
-        path.unlink()
 
 
 def _in_words(error: BaseException) -> str:

@@ -149,10 +149,20 @@ def _add_upkeep(commands: argparse._SubParsersAction[WordyParser]) -> None:
     verify = commands.add_parser(
         "verify",
         help="check an output: every checksum, and some vectors computed again",
+        description="Recompute every checksum of an output, and the vectors of some texts, in the store and in "
+        "chunks.parquet. Texts are taken from the exports, or from the chunk files if they are still there.",
+        epilog="Exit codes: 0 all was checked and is good, 1 something is damaged or does not match, 2 wrong usage, "
+        "4 nothing is damaged, but not everything could be checked.",
         allow_abbrev=False,
     )
     verify.set_defaults(command="verify")
-    verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
+    verify.add_argument(
+        "--sample",
+        type=int,
+        default=20,
+        metavar="N",
+        help="texts of each collection whose vectors are computed again, 0 for none (default: 20)",
+    )
     verify.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
     verify.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     for each in (status, verify):
@@ -170,14 +180,16 @@ def _add_models(commands: argparse._SubParsersAction[WordyParser]) -> None:
     pull.add_argument("--refresh-cache", action="store_true", help="ask the hub for a newer commit")
     pull.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     pull.add_argument("--quiet", action="store_true", help="no progress")
-    verify = actions.add_parser("verify", help="read every byte of cached models", allow_abbrev=False)
+    verify = actions.add_parser("verify", help="read every byte of models, and compare checksums", allow_abbrev=False)
     verify.set_defaults(command="models_verify")
-    verify.add_argument("keys", metavar="KEY", nargs="*", help="default: all that are cached")
+    verify.add_argument(
+        "keys", metavar="KEY_OR_PATH", nargs="*", help="names, hub ids or folders (default: all known that are here)"
+    )
     manifest = actions.add_parser("manifest", help="what an output needs, as JSON", allow_abbrev=False)
     manifest.set_defaults(command="models_manifest")
     manifest.add_argument("output", metavar="OUT", type=Path)
-    for each in (listing, pull, verify, manifest):
-        each.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")
     show = actions.add_parser("show", help="everything about one model", allow_abbrev=False)
     show.set_defaults(command="models_show")
-    show.add_argument("key", metavar="KEY")
+    show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    for each in (listing, pull, verify, manifest, show):
+        each.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache (default: the standard one)")

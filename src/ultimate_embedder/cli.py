@@ -8,12 +8,16 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.arguments import USAGE_EXIT_CODE, build_parser
 from ultimate_embedder.config import hub_access, make_config
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, USAGE_EXIT_CODE, 3, 130
+if TYPE_CHECKING:
+    from ultimate_embedder.verify import Verification
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOT_CHECKED, EXIT_INTERRUPTED = 0, 1, USAGE_EXIT_CODE, 3, 4, 130
 
 
 def run() -> int:
@@ -127,7 +131,7 @@ def _upload(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ultimate_embedder.upkeep import output_status
+    from ultimate_embedder.status import output_status
 
     passes = output_status(options.folder)
     print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
@@ -139,7 +143,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from ultimate_embedder.upkeep import verify_output
+    from ultimate_embedder.verify import verify_output
 
     if options.sample < 0:
         raise UsageError(f"--sample {options.sample}: must be at least 0.")
@@ -147,12 +151,24 @@ def _verify(options: argparse.Namespace) -> int:
     found = verify_output(options.folder, options.sample, access)
     for words in (*found.damaged, *found.unchecked):
         print(words)
-    print(f"looked at {found.shards} shards, {found.exports} exports and {found.vectors} vectors, computed again")
+    print(_verified(found))
     if found.damaged:
         print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
-    elif not found.unchecked:
-        print("whole and undamaged")
-    return EXIT_FAILED if found.damaged or found.unchecked else EXIT_OK
+        return EXIT_FAILED
+    if found.unchecked:
+        return EXIT_NOT_CHECKED
+    print("OK: all checksums match")
+    return EXIT_OK
+
+
+def _verified(found: Verification) -> str:
+    result = f"{found.mismatches} do not match" if found.mismatches else "all match"
+    recomputed = f"recomputed {_count(found.vectors, 'vector')}" + (f": {result}" if found.vectors else "")
+    return f"checked {_count(found.shards, 'shard')} and {_count(found.exports, 'export')}; {recomputed}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _models_list(options: argparse.Namespace) -> int:
@@ -182,24 +198,20 @@ def _models_pull(options: argparse.Namespace) -> int:
 
 
 def _models_verify(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import MODELS, cached_snapshot, find_spec, unknown_model, verify_snapshot
+    from ultimate_embedder.models import MODELS, check_model
 
-    access = hub_access(cache_dir=options.cache_dir)
-    damaged = 0
+    access = hub_access(cache_dir=options.cache_dir, offline=True)
+    failed = False
     for key in options.keys or [spec.key for spec in MODELS]:
-        spec = find_spec(key)
-        if spec is None:
-            raise unknown_model(key)
-        snapshot = cached_snapshot(spec, access)
-        if snapshot is None:
-            damaged += bool(options.keys)
-            if options.keys:
-                print(f"{spec.key}: not in the cache")
-            continue
-        problems = list(dict.fromkeys(verify_snapshot(snapshot)))
-        damaged += bool(problems)
-        print(f"{spec.key}: {'; '.join(problems) if problems else 'whole and undamaged'} ({snapshot.path})")
-    return EXIT_FAILED if damaged else EXIT_OK
+        checks = check_model(key, access)
+        if options.keys and not checks:
+            failed = True
+            print(f"{key}: not on this machine. Fetch it with 'ultimate-embedder models pull {key}'.")
+        for check in checks:
+            failed = failed or bool(check.problems)
+            good = "all checksums match" if check.has_checksums else "complete; a folder has no checksums to compare"
+            print(f"{check.name}: {'; '.join(check.problems) or f'OK: {good}'} ({check.path})")
+    return EXIT_FAILED if failed else EXIT_OK
 
 
 def _models_manifest(options: argparse.Namespace) -> int:
@@ -212,26 +224,9 @@ def _models_manifest(options: argparse.Namespace) -> int:
 
 
 def _models_show(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import find_spec, unknown_model
+    from ultimate_embedder.models import model_rows
 
-    spec = find_spec(options.key)
-    if spec is None:
-        raise unknown_model(options.key)
-    dims = ", ".join(map(str, spec.matryoshka_dims)) or "none"
-    rows = {
-        "key": spec.key,
-        "hub id": spec.hub_id,
-        "kind": spec.kind,
-        "dims": spec.dim or "-",
-        "can be cut to": dims,
-        "token limit": spec.max_tokens,
-        "document prompt": repr(spec.document_prompt.text) if spec.document_prompt else "none",
-        "query prompt": repr(spec.query_prompt.text) if spec.query_prompt else "none",
-        "remote code": "needed" if spec.remote_code else "no",
-        "revision": spec.revision or "not pinned",
-        "also called": ", ".join(spec.aliases) or "-",
-        "note": spec.note,
-    }
+    rows = model_rows(options.key, hub_access(cache_dir=options.cache_dir))
     for name, value in rows.items():
         print(f"{name:16} {value}")
     return EXIT_OK

@@ -28,6 +28,7 @@ from ultimate_embedder.events import (
 from ultimate_embedder.export import Points, has_exports, target_collection_name, write_exports
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
+from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.passes import (
     EncoderPool,
     PassPlan,
@@ -78,7 +79,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch | None = None, encoders:
     with ExitStack() as stack:
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))
-        emit(RunStarted(options=config.as_dict(), chunks=str(config.chunks), output=str(config.output)))
+        emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
         found = find_collections(config.chunks, config.collections, skip=config.output)
         for message in found.warnings:
             emit(Warned(message=message))
@@ -139,7 +140,7 @@ def _embed_collection(collection: Collection, this: _Run) -> None:
 
 
 def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], this: _Run) -> Status:
-    folder = this.config.output / collection.name
+    folder = Output(this.config.output).collection(collection.name).folder
     if this.config.skip_existing and has_exports(folder, this.config.exports):
         return "skipped_existing"
     with ExitStack() as stack:
@@ -149,7 +150,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         else:
             remove_leftovers(folder)
             scratch = folder
-        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", this.emit)
+        loaded = load_chunks(collection, CollectionOutput(scratch).chunk_table, this.emit)
         stack.callback(loaded.table.remove)
         if not loaded.found:
             return "skipped_no_chunks"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.chunks.discover import NAMING_RULE, find_collections, is_chunk_file
-from ultimate_embedder.lock import LOCK_NAME, hold_output
+from ultimate_embedder.lock import hold_output
+from ultimate_embedder.output import LOCK_NAME
 
 
 def put(path: Path) -> Path:

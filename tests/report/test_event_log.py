@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ultimate_embedder.config import RunConfig
 from ultimate_embedder.events import RunStarted, Warned
 from ultimate_embedder.report import EventLog
 
@@ -13,7 +14,7 @@ FULL = Path("/dev/full")
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 def test_a_full_disk_ends_the_log_and_not_the_run() -> None:
     log = EventLog(FULL)
-    log(RunStarted(options={}, chunks="c", output="o"))
+    log(RunStarted(options=RunConfig(Path("c"), Path("o")), chunks="c", output="o"))
     log(Warned(message="and so on"))
     log.close()
     assert log.problem == "full is incomplete: No space left on device"

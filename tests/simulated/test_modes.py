@@ -22,8 +22,8 @@ from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event
 from ultimate_embedder.models import Encoder, TokenBatch
 from ultimate_embedder.passes import schedule, windows
 from ultimate_embedder.pipeline import run as run_pipeline
-from ultimate_embedder.report.schema import CollectionSummary, LeaseSummary
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.summary import CollectionSummary, LeaseSummary
 
 MiB = 1 << 20
 MODES = ("simultaneous", "sequential", "exclusive")

@@ -20,7 +20,7 @@ from ultimate_embedder.config.words import (
     split_words,
 )
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.output import Output
 from ultimate_embedder.stop import parse_deadline
 
 Mode = Literal["auto", "single", "simultaneous", "sequential", "exclusive"]
@@ -90,7 +90,7 @@ class RunConfig:
     @property
     def summary_path(self) -> Path:
         """Where the summary goes: the path that was asked for, else into the output folder."""
-        return self.summary or self.output / "summary.json"
+        return self.summary or Output(self.output).summary_path
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""
@@ -141,7 +141,7 @@ def make_config(
         raise UsageError(f"--output {output} is a file. Give a folder, or a name that is still free.")
     if output.resolve() == chunks.resolve():
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
-    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
+    if output.is_dir() and not Output(output).lock_path.exists() and any(output.glob("*_chunks.json")):
         raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
     if summary is not None and Path(summary).is_dir():
         raise UsageError(f"--summary {summary} is a folder. Give the name of a file.")

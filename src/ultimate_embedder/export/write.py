@@ -14,18 +14,24 @@ from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
 from ultimate_embedder.export import jsonl, npy, parquet, qdrant
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
+from ultimate_embedder.output import (
+    EMBEDDINGS_FILE,
+    EMBEDDINGS_FOLDER,
+    JSONL_FILE,
+    POINTS_FILE,
+    QDRANT_FOLDER,
+    CollectionOutput,
+)
 from ultimate_embedder.types import ExportedFile
 from ultimate_embedder.vectors import UNNAMED
 
 # name in the output folder, and what writes it; each is whole or absent
 WRITERS: dict[ExportKind, tuple[Callable[[Points], str], Callable[[Points, Path], None]]] = {
-    "npy": (lambda points: "embeddings.npy" if UNNAMED in points.dims else "embeddings", npy.write),
-    "parquet": (lambda _: "chunks.parquet", parquet.write),
-    "jsonl": (lambda _: "points.jsonl", jsonl.write),
-    "qdrant": (lambda _: "qdrant", qdrant.write),
+    "npy": (lambda points: EMBEDDINGS_FILE if UNNAMED in points.dims else EMBEDDINGS_FOLDER, npy.write),
+    "parquet": (lambda _: POINTS_FILE, parquet.write),
+    "jsonl": (lambda _: JSONL_FILE, jsonl.write),
+    "qdrant": (lambda _: QDRANT_FOLDER, qdrant.write),
 }
-
-JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
 
 def write_exports(
@@ -47,7 +53,7 @@ def write_exports(
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
             noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
             journal[kind] = noted
-            write_json(folder / JOURNAL, journal)
+            write_json(CollectionOutput(folder).export_journal, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
@@ -70,7 +76,7 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[ExportKin
             Warned(collection=points.collection, message=f"{path} was of other chunks or vectors and has been deleted")
         )
     if stale:
-        write_json(folder / JOURNAL, journal)
+        write_json(CollectionOutput(folder).export_journal, journal)
 
 
 def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
@@ -93,7 +99,9 @@ def _checksum(path: Path) -> str:
 def read_export_journal(folder: Path) -> dict[ExportKind, dict[str, Any]]:
     """What the exports of a collection were made of, by kind."""
     try:
-        journal: dict[ExportKind, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
+        journal: dict[ExportKind, dict[str, Any]] = json.loads(
+            CollectionOutput(folder).export_journal.read_text("utf-8")
+        )
     except (FileNotFoundError, ValueError):
         return {}
     return {kind: noted for kind, noted in journal.items() if "name" in noted}

@@ -13,6 +13,7 @@ from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Encoder, row_cosines
+from ultimate_embedder.output import PassOutput
 from ultimate_embedder.passes.windows import tokenized_windows
 from ultimate_embedder.vectors import VectorStore, shorten
 
@@ -38,7 +39,7 @@ def agreement_of(
     store: VectorStore, table: ChunkTable, exact: Callable[[], Encoder], dim: int | None, new_rows: int
 ) -> Agreement | None:
     """Compare some vectors, unless there are no new ones and an earlier run has done so; kept with the vectors."""
-    path = store.folder / "agreement.json"
+    path = PassOutput(store.folder).agreement
     if not new_rows and path.exists():
         return Agreement(**json.loads(path.read_text("utf-8")))
     rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))

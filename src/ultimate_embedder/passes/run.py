@@ -40,7 +40,7 @@ from ultimate_embedder.passes.windows import BatchFeed, Window, foreseen, tokeni
 from ultimate_embedder.passes.worker import Learned, Worker
 from ultimate_embedder.passes.writer import StoreWriter
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.vectors import TokenStore, VectorStore, fingerprint
+from ultimate_embedder.vectors import EncoderFacts, TokenStore, VectorStore, fingerprint
 
 ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
 
@@ -97,6 +97,8 @@ class PassRun:
             dim = self.plan.identity.dim or self.encoder.dim
             new_texts = int(self.wanted.sum())
             require_room(self._store.folder, new_texts, len(self._table), dim, self._encoders.exports)
+            self._store.describe_encoder(EncoderFacts(self.encoder.max_tokens, self.encoder.document_prompt))
+        facts = self._store.encoder_facts
         texts = self._table.distinct_texts()
         self._emit(
             PassStarted(
@@ -109,6 +111,8 @@ class PassRun:
                 fingerprint=fingerprint(self.plan.identity),
                 texts=texts,
                 stored_texts=texts - int(self.wanted.sum()),
+                max_tokens=facts.max_tokens if facts else None,
+                document_prompt=facts.document_prompt if facts else None,
             )
         )
 

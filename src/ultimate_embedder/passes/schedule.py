@@ -16,6 +16,7 @@ from ultimate_embedder.devices import CpuDevice, Device, Lease, Leases
 from ultimate_embedder.events import Emit, Mitigated, ModeChosen, TurnFinished
 from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.models import Encoder
+from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.passes.modes import TURNS, Need, Turns, assign_devices, choose_mode
 from ultimate_embedder.passes.run import ENOUGH_TOKENS, PassRun
 from ultimate_embedder.passes.together import run_all
@@ -80,9 +81,9 @@ def _share_tokens(runs: Sequence[PassRun]) -> list[TokenStore]:
     files = [run.plan.tokenizer_file() for run in waiting]
     alike: dict[Path, list[PassRun]] = {}
     for run, file in zip(waiting, files, strict=True):
-        shared = files.count(file) > 1 or any(run.scratch.glob("tokens-*"))
+        shared = files.count(file) > 1 or any(run.scratch.glob(f"{TOKENS_PREFIX}*"))
         if file is not None and shared and (fingerprint := run.encoder.tokenizer_fingerprint()):
-            alike.setdefault(run.scratch / f"tokens-{fingerprint}", []).append(run)
+            alike.setdefault(run.scratch / f"{TOKENS_PREFIX}{fingerprint}", []).append(run)
     stores = []
     for folder, sharing in alike.items():
         if len(sharing) > 1 or folder.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO
 
-from ultimate_embedder.report.schema import CollectionSummary, RunSummary
+from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 MOST_SHOWN = 5
 

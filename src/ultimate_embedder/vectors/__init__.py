@@ -10,12 +10,21 @@ from ultimate_embedder.vectors.fusion import (
     plan_fusion,
     shorten,
 )
-from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
+from ultimate_embedder.vectors.store import (
+    EncoderFacts,
+    VectorStore,
+    earlier_identities,
+    fingerprint,
+    read_identity,
+    read_ledger,
+    shard_problem,
+)
 from ultimate_embedder.vectors.tokens import TokenStore
 
 __all__ = [
     "UNNAMED",
     "Candidate",
+    "EncoderFacts",
     "FusedVectors",
     "Fusion",
     "Member",
@@ -25,6 +34,7 @@ __all__ = [
     "earlier_identities",
     "fingerprint",
     "plan_fusion",
+    "read_identity",
     "read_ledger",
     "shard_problem",
     "shorten",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ultimate_embedder.config import RunConfig
 from ultimate_embedder.types import Status
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    # a file of another version may have more fields than these: what is not known is not read
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
 class ChunkCounts(_Part):
@@ -193,10 +195,15 @@ class RunSummary(_Part):
     dry_run: bool = False
     chunks: str = ""
     output: str = ""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: RunConfig | None = Field(None, description="null where the run got no further than its options")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _no_options(cls, value: Any) -> Any:
+        return value or None  # earlier versions wrote {} where there were none
 
     @property
     def ok(self) -> bool:
