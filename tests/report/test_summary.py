@@ -247,6 +247,8 @@ def test_a_second_run_encodes_nothing_loads_no_model_and_counts_the_same(
     assert second.chunks.truncated == TRUNCATED
     assert (second.passes[0].batches, second.passes[0].stored_texts) == (0, DISTINCT)
     assert "ModelLoaded" not in [event["event"] for event in read_events(tmp_path / "out")]
+    assert second.models == [first.models[0].model_copy(update={"seconds": second.models[0].seconds})]
+    assert (second.models[0].max_tokens, second.models[0].document_prompt) == (MAX_TOKENS, "")
 
 
 def test_a_changed_file_costs_its_changed_texts_and_loses_its_removed_ones(
