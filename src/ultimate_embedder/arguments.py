@@ -20,6 +20,7 @@ from ultimate_embedder.config import (
     suggest,
 )
 from ultimate_embedder.devices import DEVICE_WORDS
+from ultimate_embedder.output import POINTS_FILE, SUMMARY_NAME
 
 USAGE_EXIT_CODE = 2
 
@@ -118,7 +119,9 @@ def _add_embed(commands: argparse._SubParsersAction[WordyParser]) -> None:
     embed.add_argument("--refresh-cache", action="store_true", help="ask the hub whether models have changed")
     embed.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
     embed.add_argument("--allow-missing-companions", action="store_true", help="go on without models that are missing")
-    embed.add_argument("--summary", metavar="PATH", help="where the summary goes (default: DIR/summary.json)")
+    embed.add_argument(
+        "--summary", metavar="PATH", help=f"also write the summary there (it is always in DIR/{SUMMARY_NAME})"
+    )
     embed.add_argument("--skip-existing", action="store_true", help="leave collections alone that have their exports")
     embed.add_argument("--deadline", metavar="WHEN", help="stop in time and keep what is done: 11h30m, or 18:30")
     embed.add_argument("--fresh", action="store_true", help="compute everything anew")
@@ -150,7 +153,7 @@ def _add_upkeep(commands: argparse._SubParsersAction[WordyParser]) -> None:
         "verify",
         help="check an output: every checksum, and some vectors computed again",
         description="Recompute every checksum of an output, and the vectors of some texts, in the store and in "
-        "chunks.parquet. Texts are taken from the exports, or from the chunk files if they are still there.",
+        f"{POINTS_FILE}. Texts are taken from the exports, or from the chunk files if they are still there.",
         epilog="Exit codes: 0 all was checked and is good, 1 something is damaged or does not match, 2 wrong usage, "
         "4 nothing is damaged, but not everything could be checked.",
         allow_abbrev=False,

@@ -209,7 +209,7 @@ def _models_verify(options: argparse.Namespace) -> int:
             print(f"{key}: not on this machine. Fetch it with 'ultimate-embedder models pull {key}'.")
         for check in checks:
             failed = failed or bool(check.problems)
-            good = "all checksums match" if check.has_checksums else "complete; a folder has no checksums to compare"
+            good = "all checksums match" if check.has_checksums else "complete; there are no checksums to compare"
             print(f"{check.name}: {'; '.join(check.problems) or f'OK: {good}'} ({check.path})")
     return EXIT_FAILED if failed else EXIT_OK
 

@@ -70,8 +70,8 @@ def test_verify_takes_folders_hub_ids_and_packages(
     snapshot = put_into_cache(cache, "Some/Model", folder)
     assert main(["models", "verify", str(folder), "Some/Model", "all-minilm-l6-v2"]) == 0
     plain, cached, packaged = capsys.readouterr().out.splitlines()
-    assert plain == f"my-model: OK: complete; a folder has no checksums to compare ({folder})"
-    assert cached == f"model: OK: all checksums match ({snapshot})"
+    assert plain == f"my-model: OK: complete; there are no checksums to compare ({folder})"
+    assert cached == f"model: OK: complete; there are no checksums to compare ({snapshot})"
     assert packaged.startswith("all-minilm-l6-v2: OK: all checksums match (")
 
 

@@ -12,7 +12,7 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.models.hub_cache import problems_of
 from ultimate_embedder.models.resolve import cached_snapshot, package_folder, resolve_model, spec_of
-from ultimate_embedder.models.verify import verify_snapshot
+from ultimate_embedder.models.verify import has_checksums, verify_snapshot
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def check_model(name: str, access: HubAccess) -> list[ModelCheck]:
         found.append(ModelCheck(spec.key, folder, tuple(_package_problems(spec.package, folder))))
     if snapshot := cached_snapshot(spec, access):
         problems = dict.fromkeys(verify_snapshot(snapshot))
-        found.append(ModelCheck(spec.key, snapshot.path, tuple(problems)))
+        found.append(ModelCheck(spec.key, snapshot.path, tuple(problems), has_checksums(snapshot)))
     return found
 
 
