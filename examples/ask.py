@@ -6,14 +6,14 @@ python examples/ask.py OUT "How do I send the vectors to a Qdrant server?"
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from pathlib import Path
 
 from qdrant_edge import EdgeShard, Query, QueryRequest
 
+from ultimate_embedder import open_output
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.ensemble import open_ensemble
+from ultimate_embedder.find import open_query_encoder
 
 
 def main() -> None:
@@ -23,13 +23,14 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=3)
     options = parser.parse_args()
 
-    summary = json.loads((options.output / "summary.json").read_text("utf-8"))
+    output = open_output(options.output)
     print(f"\n{options.question}")
-    for collection in summary["collections"]:
-        vectors = open_ensemble(summary, collection, HubAccess(offline=True)).encode_query(options.question)
+    for collection in output.collections:
+        encoder = open_query_encoder(output, collection, HubAccess(offline=True))
+        vectors = encoder.encode_query(options.question)
         name = next(iter(vectors))  # of several named vectors, the first model's
         vector = vectors[name][0].tolist()
-        shard = EdgeShard.load(str(options.output / collection["collection"] / "qdrant"))
+        shard = EdgeShard.load(str(output[collection].qdrant))
         nearest = Query.Nearest(vector, using=name or None)
         request = QueryRequest(query=nearest, limit=options.top, with_payload=True)
         for hit in shard.query(request):

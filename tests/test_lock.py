@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.lock import LOCK_NAME, hold_output
+from ultimate_embedder.lock import hold_output
+from ultimate_embedder.output import LOCK_NAME
 
 HOLD = """
 import sys, time

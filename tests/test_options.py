@@ -264,9 +264,9 @@ def test_what_is_there_cannot_be_gone_on_from_and_computed_anew(chunks: Path) ->
     assert refusal(chunks, resume_from=chunks, fresh=True) == expected
 
 
-def test_the_summary_goes_into_the_output_folder_unless_told_otherwise(chunks: Path, tmp_path: Path) -> None:
-    assert config(chunks).summary_path == tmp_path / "out" / "summary.json"
-    assert config(chunks, summary=str(tmp_path / "s.json")).summary_path == tmp_path / "s.json"
+def test_a_copy_of_the_summary_is_written_where_that_is_asked_for(chunks: Path, tmp_path: Path) -> None:
+    assert config(chunks).summary is None
+    assert config(chunks, summary=str(tmp_path / "s.json")).summary == tmp_path / "s.json"
 
 
 def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:

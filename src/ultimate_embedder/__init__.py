@@ -7,9 +7,10 @@ from ultimate_embedder._version import __version__
 if TYPE_CHECKING:
     from ultimate_embedder.api import embed
     from ultimate_embedder.errors import UltimateEmbedderError
-    from ultimate_embedder.report import RunSummary
+    from ultimate_embedder.output import open_output
+    from ultimate_embedder.summary import RunSummary
 
-__all__ = ["RunSummary", "UltimateEmbedderError", "__version__", "embed"]
+__all__ = ["RunSummary", "UltimateEmbedderError", "__version__", "embed", "open_output"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,8 +19,12 @@ def __getattr__(name: str) -> Any:
         from ultimate_embedder.api import embed
 
         return embed
+    if name == "open_output":
+        from ultimate_embedder.output import open_output
+
+        return open_output
     if name == "RunSummary":
-        from ultimate_embedder.report import RunSummary
+        from ultimate_embedder.summary import RunSummary
 
         return RunSummary
     if name == "UltimateEmbedderError":

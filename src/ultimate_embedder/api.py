@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
-from ultimate_embedder.lock import LOCK_NAME
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
+from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
-
-EVENTS_NAME = "events.jsonl"
 
 
 @with_options_of(make_config)
@@ -35,7 +32,7 @@ def embed(config: RunConfig) -> RunSummary:
 def run_and_report(
     config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), session: Session | None = None
 ) -> RunSummary:
-    """Run, show progress, and leave `events.jsonl` and the summary behind, however the run ends.
+    """Run, show progress, and leave the event log and the summary behind, however the run ends.
 
     `watch` gets every event too; `session` may hold devices and models that an earlier run has opened.
     """
@@ -43,17 +40,17 @@ def run_and_report(
         check_lock_order(True)
     started = time.perf_counter()
     builder = SummaryBuilder()
+    output, copy = Output(config.output), config.summary
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
-            log = EventLog(config.output / EVENTS_NAME)
+            log = EventLog(output.events_path)
             stack.callback(log.close)
-            # the summary of an earlier run must not stand for this one
-            sinks[:0] = [log, lambda event: _forget(config.summary_path) if isinstance(event, RunStarted) else None]
+            sinks[:0] = [log, lambda event: output.forget_summary(copy) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
-        existed, was_output, refused = config.output.exists(), _is_output(config), False
+        existed, was_output, refused = config.output.exists(), output.exists, False
         try:
             run(config, emit, stop, session)
         except BaseException as error:
@@ -66,29 +63,19 @@ def run_and_report(
                     emit(Warned(message=log.problem))
                 if refused:
                     log.close()
-                    _remove_new_output(config.output, existed)
+                    _remove_new_output(output, existed)
                 else:
-                    builder.write(config.summary_path)
+                    output.write_summary(builder.summary, copy)
     return builder.summary
 
 
-def _forget(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
-        path.unlink()
-
-
-def _is_output(config: RunConfig) -> bool:
-    """Whether an earlier run wrote into the output folder; a copy of an output may lack hidden files."""
-    return any(path.exists() for path in (config.output / LOCK_NAME, config.output / EVENTS_NAME, config.summary_path))
-
-
-def _remove_new_output(output: Path, existed: bool) -> None:
+def _remove_new_output(output: Output, existed: bool) -> None:
     """Remove what a refused run wrote into a folder that was no output before."""
     with contextlib.suppress(OSError):  # what cannot be removed is harmless
-        for name in (EVENTS_NAME, LOCK_NAME):
-            (output / name).unlink(missing_ok=True)
+        for path in (output.events_path, output.lock_path):
+            path.unlink(missing_ok=True)
         if not existed:
-            output.rmdir()
+            output.folder.rmdir()
 
 
 def _in_words(error: BaseException) -> str:

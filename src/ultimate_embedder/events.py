@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status, VectorSpec
 
@@ -41,7 +42,7 @@ def repeated(event: AnyEvent) -> AnyEvent:
 class RunStarted(Event):
     """Options are resolved and nothing is wrong with them."""
 
-    options: dict[str, Any]
+    options: RunConfig
     chunks: str
     output: str
 
@@ -205,6 +206,9 @@ class PassStarted(Event):
     fingerprint: str
     texts: int
     stored_texts: int
+    max_tokens: int | None = None
+    """Of the encoder, as is the prompt; None where the model is not loaded and its store does not say."""
+    document_prompt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.errors import OutputError
-
-LOCK_NAME = ".ultimate-embedder.lock"
+from ultimate_embedder.output import Output
 
 
 @contextlib.contextmanager
@@ -21,7 +20,7 @@ def hold_output(output: Path) -> Iterator[None]:
     """Hold the output folder for the block. The system frees the lock of a process that died."""
     try:
         output.mkdir(parents=True, exist_ok=True)
-        file = open(output / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 - closed below
+        file = open(Output(output).lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below
     except OSError as error:
         raise OutputError(f"cannot write to {output}: {error.strerror}. Choose another --output.") from error
     with file:

@@ -35,7 +35,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
-from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.output import Output
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline
 from ultimate_embedder.vectors import FUSIONS
@@ -72,7 +72,7 @@ def _check_output(output: Path, chunks: Path) -> None:
     """Refuse an output in which chunk files could be overwritten."""
     if output.resolve() == chunks.resolve():
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
-    if output.is_dir() and not (output / LOCK_NAME).exists() and any(output.glob("*_chunks.json")):
+    if output.is_dir() and not Output(output).lock_path.exists() and any(output.glob("*_chunks.json")):
         raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
 
 

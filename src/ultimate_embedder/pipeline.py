@@ -29,6 +29,7 @@ from ultimate_embedder.export import Points, estimate_export_bytes, has_exports,
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import require_backend
+from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.stop import StopSwitch
@@ -49,7 +50,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     with ExitStack() as stack:
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))
-        emit(RunStarted(options=config.as_dict(), chunks=str(config.chunks), output=str(config.output)))
+        emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
         collections = _discover(config, emit)
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.leases.close, emit)
@@ -113,7 +114,7 @@ def _target_name(collection: Collection, passes: Sequence[PassPlan], config: Run
 
 def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
     config, emit = session.config, session.emit
-    folder = config.output / collection.name
+    folder = Output(config.output).collection(collection.name).folder
     if config.skip_existing and has_exports(folder, config.exports):
         return "skipped_existing"
     with ExitStack() as stack:
@@ -123,7 +124,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         else:
             remove_leftovers(folder)
             scratch = folder
-        loaded = load_chunks(collection, scratch / ".chunks.arrow.partial", emit)
+        loaded = load_chunks(collection, CollectionOutput(scratch).chunk_table, emit)
         stack.callback(loaded.table.remove)
         if not loaded.found:
             return "skipped_no_chunks"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.chunks.discover import find_collections, is_chunk_file
-from ultimate_embedder.lock import LOCK_NAME, hold_output
+from ultimate_embedder.lock import hold_output
+from ultimate_embedder.output import LOCK_NAME
 
 NAMES = "*_chunks.json, *.jsonl, *.ndjson or *.parquet"
 

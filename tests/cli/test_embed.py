@@ -12,7 +12,7 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.output import LOCK_NAME
 
 both_ways = pytest.mark.parametrize("extra", [[], ["--dry-run"]], ids=["embed", "dry-run"])
 

@@ -22,15 +22,16 @@ from tests.support.qdrant_server import QdrantServer, StoredCollection
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.ensemble import open_ensemble
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import Event
 from ultimate_embedder.export import EXPORT_KINDS, PointsFile, UploadReport, point_id, upload
 from ultimate_embedder.files import file_sha256
-from ultimate_embedder.report.schema import CollectionSummary
+from ultimate_embedder.find import open_query_encoder
+from ultimate_embedder.output import open_output
+from ultimate_embedder.summary import CollectionSummary
 from ultimate_embedder.types import VectorSpec
-from ultimate_embedder.upkeep import verify_output
 from ultimate_embedder.vectors import FUSIONS
+from ultimate_embedder.verify import verify_output
 
 BERT, ROBERTA = "tiny-bert", "tiny-xlm-roberta"
 DIMS = {BERT: 64, ROBERTA: 48}
@@ -358,7 +359,7 @@ def test_a_collection_may_have_the_first_model_only(tmp_path: Path, fusion: str)
     assert np.load(output / "notes" / "embeddings.npy").shape == (3, DIMS[BERT])
     assert PointsFile.open(output / "notes" / "chunks.parquet").vectors == (VectorSpec("", DIMS[BERT]),)
     found = verify_output(output, 5, OFFLINE)
-    assert (found.vectors, found.damaged, found.unchecked) == (8, [], [])
+    assert (found.vectors, found.damaged, found.unchecked) == (2 * 5 + 3, [], [])
 
 
 def test_a_collection_that_has_its_exports_is_skipped_unread(out: Path, tmp_path: Path) -> None:
@@ -454,11 +455,10 @@ def test_a_collection_fails_when_one_model_embeds_nothing_at_all(tmp_path: Path,
 @pytest.mark.parametrize("fusion", [fusion for fusion in FUSIONS if fusion != "weighted_average"])
 def test_a_text_as_a_query_finds_the_chunk_of_that_text(chunks: Path, out: Path, fusion: str) -> None:
     run(chunks, out, fusion=fusion)
-    summary = summary_of(out)
-    ensemble = open_ensemble(summary, summary["collections"][0], OFFLINE)
+    encoder = open_query_encoder(open_output(out), "docs", OFFLINE)
     ((_, stored, _),) = PointsFile.open(out / "docs" / "chunks.parquet").batches(100)
     for row in (0, 7, LONGEST):
-        similarity = ensemble.fusion.similarity(ensemble.encode_query(TEXTS[row]), stored)
+        similarity = encoder.fusion.similarity(encoder.encode_query(TEXTS[row]), stored)
         assert int(similarity.argmax()) == row
         assert similarity[row] == pytest.approx(1, abs=1e-5)
 
@@ -470,7 +470,7 @@ def test_a_text_as_a_query_finds_the_chunk_of_that_text(chunks: Path, out: Path,
 def test_an_output_of_several_models_verifies(chunks: Path, out: Path, fusion: str) -> None:
     run(chunks, out, fusion=fusion)
     found = verify_output(out, 10, OFFLINE)
-    assert (found.shards, found.exports, found.vectors) == (2, 3, 10)
+    assert (found.shards, found.exports, found.vectors) == (2, 3, 20)
     assert (found.damaged, found.unchecked) == ([], [])
 
 

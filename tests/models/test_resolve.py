@@ -9,7 +9,7 @@ import pytest
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.files import folder_sha256, size_bytes
-from ultimate_embedder.models import find_spec, registry, resolve_model
+from ultimate_embedder.models import find_spec, model_name, registry, resolve_model
 from ultimate_embedder.types import ModelSpec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -193,3 +193,21 @@ def test_a_mounted_copy_of_a_cache_or_of_a_model_is_found(
     shutil.copytree(tiny, mount / "qwen3-embedding-0.6b" / "transformers" / "1")
     assert (resolve_model("bge-m3").source, resolve_model("bge-m3").revision) == ("cache", COMMIT)
     assert resolve_model("qwen3-embedding-0.6b").path == mount / "qwen3-embedding-0.6b" / "transformers" / "1"
+
+
+def test_a_missing_model_outside_the_registry_is_named_with_its_organisation(cache: Path) -> None:
+    words = refusal("BAAI/bge-small-en-v1.5")
+    assert words.startswith("BAAI/bge-small-en-v1.5 is not on this machine.")
+    assert "'ultimate-embedder models pull BAAI/bge-small-en-v1.5'" in words
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("minilm", "all-minilm-l6-v2"),
+        ("BAAI/bge-small-en-v1.5", "bge-small-en-v1.5"),
+        ("./models/My-Model", "My-Model"),
+    ],
+)
+def test_a_model_has_the_same_name_before_and_after_it_is_found(word: str, name: str) -> None:
+    assert model_name(word) == name

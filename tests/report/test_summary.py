@@ -19,7 +19,7 @@ from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, TokenBatch
-from ultimate_embedder.report.schema import FusionSummary, json_schema
+from ultimate_embedder.summary import FusionSummary, json_schema
 from ultimate_embedder.types import VectorSpec
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "summary.schema.json"
@@ -71,8 +71,18 @@ def test_a_summary_with_dimensions_by_name_is_still_read() -> None:
     assert read.vectors == [VectorSpec("a", 64), VectorSpec("b", 48)]
 
 
-def test_the_schema_in_the_docs_is_the_one_in_the_code() -> None:
-    assert SCHEMA.read_text("utf-8") == json_schema(), "run 'make schema'"
+def test_the_schema_in_the_docs_describes_every_field() -> None:
+    documented, now = json.loads(SCHEMA.read_text("utf-8")), json.loads(json_schema())
+    assert described_fields(documented) == described_fields(now), "run 'make schema'"
+
+
+def described_fields(schema: dict[str, Any]) -> dict[str, Any]:
+    """Every field of every object: whether it is required, and what is said of it; not how pydantic writes its type."""
+    return {
+        f"{name}.{field}": (field in part.get("required", ()), described.get("description"))
+        for name, part in {"RunSummary": schema, **schema["$defs"]}.items()
+        for field, described in part["properties"].items()
+    }
 
 
 def test_the_summary_of_a_run_validates_and_is_what_embed_returned(write_chunks: WriteChunks, tmp_path: Path) -> None:
@@ -243,6 +253,8 @@ def test_a_second_run_encodes_nothing_loads_no_model_and_counts_the_same(
     assert second.chunks.truncated == TRUNCATED
     assert (second.passes[0].batches, second.passes[0].stored_texts) == (0, DISTINCT)
     assert "ModelLoaded" not in [event["event"] for event in read_events(tmp_path / "out")]
+    assert second.models == [first.models[0].model_copy(update={"seconds": second.models[0].seconds})]
+    assert (second.models[0].max_tokens, second.models[0].document_prompt) == (MAX_TOKENS, "")
 
 
 def test_a_changed_file_costs_its_changed_texts_and_loses_its_removed_ones(
@@ -299,7 +311,8 @@ def test_a_dry_run_leaves_an_earlier_output_as_it_is(write_chunks: WriteChunks, 
 def test_the_summary_goes_where_it_is_told(write_chunks: WriteChunks, tmp_path: Path) -> None:
     run(write_chunks(["one"]), tmp_path / "out", summary=tmp_path / "elsewhere" / "run.json")
     assert RunSummary.model_validate_json((tmp_path / "elsewhere" / "run.json").read_bytes()).ok
-    assert not (tmp_path / "out" / "summary.json").exists()
+    copied = (tmp_path / "elsewhere" / "run.json").read_bytes()
+    assert (tmp_path / "out" / "summary.json").read_bytes() == copied
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from ultimate_embedder.models import Encoder, TokenBatch
 from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run as run_pipeline
 from ultimate_embedder.planning import Turn, steps
-from ultimate_embedder.report.schema import CollectionSummary, LeaseSummary
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.summary import CollectionSummary, LeaseSummary
 
 MiB = 1 << 20
 MODES = ("simultaneous", "sequential", "exclusive")

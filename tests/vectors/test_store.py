@@ -8,7 +8,7 @@ import pytest
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.types import PassIdentity
-from ultimate_embedder.vectors import VectorStore, fingerprint, store
+from ultimate_embedder.vectors import EncoderFacts, VectorStore, fingerprint, store
 from ultimate_embedder.vectors.index import KeyIndex
 
 IDENTITY = PassIdentity("m", "r1", "d1", "float32", None, None, None)
@@ -100,3 +100,28 @@ def test_the_index_tells_keys_apart_that_share_their_first_half() -> None:
     assert shards.tolist() == [0] * 4
     assert found.tolist() == [0, 1, 2, 3]
     assert index.find(np.array([[7, 4], [9, 1], [0, 0]], np.uint64)).tolist() == [-1, -1, -1]
+
+
+# facts about the encoder
+
+
+def test_facts_about_the_encoder_are_kept_with_the_vectors(tmp_path: Path) -> None:
+    facts = EncoderFacts(512, "passage: ")
+    with VectorStore(tmp_path / "a", IDENTITY) as written:
+        written.describe_encoder(facts)
+        written.append(*rows(3))
+    assert VectorStore(tmp_path / "a", IDENTITY).encoder_facts == facts
+    copy = VectorStore(tmp_path / "b", IDENTITY)
+    copy.copy_from(tmp_path / "a")
+    assert VectorStore(tmp_path / "b", IDENTITY).encoder_facts == facts
+
+
+def test_a_store_of_an_earlier_version_gets_them_when_they_are_known(tmp_path: Path) -> None:
+    with VectorStore(tmp_path, IDENTITY) as written:
+        written.append(*rows(3))
+    reopened = VectorStore(tmp_path, IDENTITY)
+    assert reopened.encoder_facts is None
+    reopened.describe_encoder(EncoderFacts(512, ""))
+    again = VectorStore(tmp_path, IDENTITY)
+    assert again.encoder_facts == EncoderFacts(512, "")
+    assert again.holds(rows(3)[0]).all()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ultimate_embedder.chunks.formats import chunk_file_names, find_format
 from ultimate_embedder.config import suggest
-from ultimate_embedder.lock import LOCK_NAME
+from ultimate_embedder.output import Output
 from ultimate_embedder.types import Collection
 
 
@@ -98,7 +98,7 @@ def _may_enter(entry: Path, skip: Path | None) -> bool:
 
 def _is_output(folder: Path) -> bool:
     # os.path: unlike Path.exists it also answers for a folder that may not be entered
-    return os.path.exists(folder / LOCK_NAME)  # noqa: PTH110
+    return os.path.exists(Output(folder).lock_path)  # noqa: PTH110
 
 
 def _stem(file: Path) -> str:

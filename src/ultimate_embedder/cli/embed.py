@@ -8,6 +8,7 @@ import sys
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL, discard_stdout
 from ultimate_embedder.options import OUTPUT, make_config
+from ultimate_embedder.output import Output
 
 
 def add_commands(commands: Commands) -> None:
@@ -39,7 +40,8 @@ def _embed(options: argparse.Namespace) -> int:
         if as_json:
             print(summary.model_dump_json(indent=2), flush=True)
         else:
-            print_summary(summary, None if config.dry_run else config.summary_path, sys.stdout)
+            written = config.summary or Output(config.output).summary_path
+            print_summary(summary, None if config.dry_run else written, sys.stdout)
             sys.stdout.flush()
     except BrokenPipeError:  # nobody reads it; it is in the summary file, and the exit code is about the work
         discard_stdout()

@@ -5,28 +5,46 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_options
-from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_NOT_CHECKED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
+from ultimate_embedder.output import POINTS_FILE
+
+if TYPE_CHECKING:
+    from ultimate_embedder.verify import Verification
 
 
 def add_commands(commands: Commands) -> None:
     """Declare the commands."""
     status = add_command(commands, "status", _status, help="what is in an output, and what is left to do")
     verify = add_command(
-        commands, "verify", _verify, help="check an output: every checksum, and some vectors computed again"
+        commands,
+        "verify",
+        _verify,
+        help="check an output: every checksum, and some recomputed vectors",
+        description="Recompute every checksum of an output, and the vectors of some texts, in the store and in "
+        f"{POINTS_FILE}. Texts are taken from the exports, or from the chunk files if they are still there.",
+        epilog="Exit codes: 0 everything was checked and matches, 1 something is damaged or does not match, "
+        "2 wrong usage, 4 nothing is damaged, but not everything could be checked.",
     )
-    verify.add_argument("--sample", type=int, default=20, metavar="N", help="vectors to compute again (default: 20)")
+    verify.add_argument(
+        "--sample",
+        type=int,
+        default=20,
+        metavar="N",
+        help="texts of each collection whose vectors are recomputed, 0 for none (default: 20)",
+    )
     add_options(verify, make_config, ["cache_dir", "trust_remote_code"])
     for each in (status, verify):
         each.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ultimate_embedder.upkeep import output_status
+    from ultimate_embedder.status import output_status
 
     passes = output_status(options.folder)
     print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
@@ -38,7 +56,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from ultimate_embedder.upkeep import verify_output
+    from ultimate_embedder.verify import verify_output
 
     if options.sample < 0:
         raise UsageError(f"--sample {options.sample}: must be at least 0.")
@@ -46,9 +64,21 @@ def _verify(options: argparse.Namespace) -> int:
     found = verify_output(options.folder, options.sample, access)
     for words in (*found.damaged, *found.unchecked):
         print(words)
-    print(f"looked at {found.shards} shards, {found.exports} exports and {found.vectors} vectors, computed again")
+    print(_verified(found))
     if found.damaged:
         print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
-    elif not found.unchecked:
-        print("whole and undamaged")
-    return EXIT_FAILED if found.damaged or found.unchecked else EXIT_OK
+        return EXIT_FAILED
+    if found.unchecked:
+        return EXIT_NOT_CHECKED
+    print("OK: all checksums match")
+    return EXIT_OK
+
+
+def _verified(found: Verification) -> str:
+    result = f"{found.mismatches} do not match" if found.mismatches else "all match"
+    recomputed = f"recomputed {_count(found.vectors, 'vector')}" + (f": {result}" if found.vectors else "")
+    return f"checked {_count(found.shards, 'shard')} and {_count(found.exports, 'export')}; {recomputed}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -19,14 +19,16 @@ def add_commands(commands: Commands) -> None:
     pull = add_command(actions, "pull", _models_pull, help="download models into the cache")
     pull.add_argument("keys", metavar="KEY", nargs="+")
     add_options(pull, make_config, ["refresh_cache", "trust_remote_code", "quiet"])
-    verify = add_command(actions, "verify", _models_verify, help="check the checksums of cached models")
-    verify.add_argument("keys", metavar="KEY", nargs="*", help="default: all that are cached")
+    verify = add_command(actions, "verify", _models_verify, help="check the checksums of models")
+    verify.add_argument(
+        "keys", metavar="KEY_OR_PATH", nargs="*", help="names, hub ids or folders (default: all known that are here)"
+    )
     manifest = add_command(actions, "manifest", _models_manifest, help="the models that an output needs, as JSON")
     manifest.add_argument("output", metavar="OUT", type=Path)
-    for each in (listing, pull, verify, manifest):
-        add_options(each, make_config, ["cache_dir"])
     show = add_command(actions, "show", _models_show, help="everything about one model")
-    show.add_argument("key", metavar="KEY")
+    show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    for each in (listing, pull, verify, manifest, show):
+        add_options(each, make_config, ["cache_dir"])
 
 
 def _models_list(options: argparse.Namespace) -> int:
@@ -56,24 +58,20 @@ def _models_pull(options: argparse.Namespace) -> int:
 
 
 def _models_verify(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import MODELS, cached_snapshot, find_spec, unknown_model, verify_snapshot
+    from ultimate_embedder.models import MODELS, check_model
 
-    access = hub_access(cache_dir=options.cache_dir)
-    damaged = 0
+    access = hub_access(cache_dir=options.cache_dir, offline=True)
+    failed = False
     for key in options.keys or [spec.key for spec in MODELS]:
-        spec = find_spec(key)
-        if spec is None:
-            raise unknown_model(key)
-        snapshot = cached_snapshot(spec, access)
-        if snapshot is None:
-            damaged += bool(options.keys)
-            if options.keys:
-                print(f"{spec.key}: not in the cache")
-            continue
-        problems = list(dict.fromkeys(verify_snapshot(snapshot)))
-        damaged += bool(problems)
-        print(f"{spec.key}: {'; '.join(problems) if problems else 'whole and undamaged'} ({snapshot.path})")
-    return EXIT_FAILED if damaged else EXIT_OK
+        checks = check_model(key, access)
+        if options.keys and not checks:
+            failed = True
+            print(f"{key}: not on this machine. Fetch it with 'ultimate-embedder models pull {key}'.")
+        for check in checks:
+            failed = failed or bool(check.problems)
+            good = "all checksums match" if check.has_checksums else "complete; there are no checksums to compare"
+            print(f"{check.name}: {'; '.join(check.problems) or f'OK: {good}'} ({check.path})")
+    return EXIT_FAILED if failed else EXIT_OK
 
 
 def _models_manifest(options: argparse.Namespace) -> int:
@@ -86,26 +84,9 @@ def _models_manifest(options: argparse.Namespace) -> int:
 
 
 def _models_show(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import find_spec, unknown_model
+    from ultimate_embedder.models import model_rows
 
-    spec = find_spec(options.key)
-    if spec is None:
-        raise unknown_model(options.key)
-    dims = ", ".join(map(str, spec.matryoshka_dims)) or "none"
-    rows = {
-        "key": spec.key,
-        "hub id": spec.hub_id,
-        "kind": spec.kind,
-        "dims": spec.dim or "-",
-        "can be cut to": dims,
-        "token limit": spec.max_tokens,
-        "document prompt": repr(spec.document_prompt.text) if spec.document_prompt else "none",
-        "query prompt": repr(spec.query_prompt.text) if spec.query_prompt else "none",
-        "remote code": "needed" if spec.remote_code else "no",
-        "revision": spec.revision or "not pinned",
-        "also called": ", ".join(spec.aliases) or "-",
-        "note": spec.note,
-    }
+    rows = model_rows(options.key, hub_access(cache_dir=options.cache_dir))
     for name, value in rows.items():
         print(f"{name:16} {value}")
     return EXIT_OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOT_CHECKED, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def discard_stdout() -> None:

@@ -28,14 +28,15 @@ from ultimate_embedder.compat.options import ensemble_options, hardware_options,
 from ultimate_embedder.compat.results import exported_vectors, is_complete, joined, require_complete, results_of
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import RunConfig, hub_access, old_environment
-from ultimate_embedder.ensemble import Ensemble
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import ChunkRejected, Event
 from ultimate_embedder.execution import rerank
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import write_json
+from ultimate_embedder.find import QueryEncoder
 from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
 from ultimate_embedder.options import make_config
+from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.report import CollectionSummary, RunSummary
 from ultimate_embedder.session import open_session
@@ -110,6 +111,10 @@ class UltimateKaggleEmbedderV4:
         self._load_reranker = self._find_reranker() if self.reranking_config.enable_reranking else None
 
     @property
+    def _output(self) -> Output:
+        return Output(self.output_folder)
+
+    @property
     def primary_model(self) -> Any:
         """The first model, a torch module."""
         return self.models[self._plans[0].name]
@@ -134,7 +139,7 @@ class UltimateKaggleEmbedderV4:
         for plan in self._plans:
             parts = []
             for name, rows in self._rows_by_collection().items():
-                store = VectorStore(self.output_folder / name / "store", plan.identity, read_only=True)
+                store = VectorStore(self._output.collection(name).store, plan.identity, read_only=True)
                 parts.append(store.read(keys[rows]))
             if parts:
                 found[plan.name] = np.concatenate(parts)
@@ -178,7 +183,7 @@ class UltimateKaggleEmbedderV4:
         done = require_complete(self._summary)
         self._keep_only_embedded(done)
         self.embeddings = joined(
-            [exported_vectors(self.output_folder / each.collection, self._plans[0].name) for each in done]
+            [exported_vectors(self._output.collection(each.collection), self._plans[0].name) for each in done]
         )
         self.processing_stats = {
             **results_of(self._summary, done, self.embeddings, time.perf_counter() - started),
@@ -198,7 +203,7 @@ class UltimateKaggleEmbedderV4:
             config = self._config(chunks, output=output, exports=("npy",))
             summary = run_and_report(config, quiet=True, watch=[self.telemetry], session=self._session)
             (done,) = require_complete(summary)
-            vectors = np.array(exported_vectors(output / done.collection, self._plans[0].name))
+            vectors = np.array(exported_vectors(Output(output).collection(done.collection), self._plans[0].name))
         if len(vectors) != len(texts):
             raise UltimateEmbedderError(f"{len(texts) - len(vectors)} of {len(texts)} texts got no usable vector.")
         return vectors
@@ -226,7 +231,7 @@ class UltimateKaggleEmbedderV4:
         """The best chunks for a query: candidates by similarity, then, if it is enabled, in the reranker's order."""
         if self.embeddings is None:
             raise UsageError("call generate_embeddings_kaggle_optimized() first.")
-        vectors = Ensemble(
+        vectors = QueryEncoder(
             tuple(self._session.load_fp32(plan) for plan in self._plans), self._fusion(), self._options["dim"]
         ).encode_query(query)
         similarity = self._fusion().similarity(vectors, self._document_vectors())
@@ -299,7 +304,7 @@ class UltimateKaggleEmbedderV4:
         """A chunk to which a model gave no vector is in the summary, and not among the vectors: drop it here too."""
         embedded: set[str] = set()
         for collection in done:
-            for ids in PointsFile.open(self.output_folder / collection.collection / "chunks.parquet").ids(READ_ROWS):
+            for ids in PointsFile.open(self._output.collection(collection.collection).points).ids(READ_ROWS):
                 embedded.update(ids)
         kept = [
             row
@@ -310,7 +315,7 @@ class UltimateKaggleEmbedderV4:
         self.chunks_metadata = [self.chunks_metadata[row] for row in kept]
 
     def _stats_path(self) -> Path:
-        return self.output_folder / f"{self.export_config.output_prefix}_processing_stats.json"
+        return self._output.stats_path(self.export_config.output_prefix)
 
 
 def _note_rejected(errors: list[dict[str, Any]], event: Event) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.errors import UltimateEmbedderError
-from ultimate_embedder.files import safe_name
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.report import CollectionSummary, RunSummary
 
 OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
@@ -20,11 +19,12 @@ COMPLETE = ("completed", "skipped_no_chunks")
 def is_complete(output: Path) -> bool:
     """Whether the last run there came to its end: then another one is wanted, not the rest of it."""
     try:
-        summary = json.loads((output / "summary.json").read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+        summary = Output(output).read_summary()
+    except UsageError:  # it cannot be read: then what the run did is not known either
         return False
-    done = all(collection["status"] in COMPLETE for collection in summary["collections"])
-    return done and summary["error"] is None
+    if summary is None or summary.error is not None:
+        return False
+    return all(collection.status in COMPLETE for collection in summary.collections)
 
 
 def require_complete(summary: RunSummary) -> list[CollectionSummary]:
@@ -38,11 +38,10 @@ def require_complete(summary: RunSummary) -> list[CollectionSummary]:
     return done
 
 
-def exported_vectors(folder: Path, primary: str) -> np.ndarray:
+def exported_vectors(collection: CollectionOutput, primary: str) -> np.ndarray:
     """The exported vectors of a collection, not read into memory; of several named ones the primary model's."""
-    fused = folder / "embeddings.npy"
-    named = folder / "embeddings" / f"{safe_name(primary)}.npy"
-    return np.asarray(np.load(fused if fused.exists() else named, mmap_mode="r"))
+    fused = collection.embeddings
+    return np.asarray(np.load(fused if fused.exists() else collection.embeddings_of(primary), mmap_mode="r"))
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:

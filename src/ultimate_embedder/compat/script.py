@@ -20,6 +20,7 @@ from ultimate_embedder.errors import OutputError, UltimateEmbedderError, UsageEr
 from ultimate_embedder.export import EXPORT_KINDS
 from ultimate_embedder.files import write_json
 from ultimate_embedder.options import make_config
+from ultimate_embedder.output import V5_SUMMARY_NAME, Output, write_summary_copy
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         summary.error = str(error)
         print(f"error: {error}", file=sys.stderr)
     try:
-        builder.write(summary_path)
+        write_summary_copy(summary_path, summary)
     except OutputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _write_stats(summary, Path(given.output_root), telemetry)
+    _write_stats(summary, Output(Path(given.output_root)), telemetry)
     print_summary(summary, summary_path, sys.stdout)
     if given.zip_output and Path(given.output_root).is_dir():
         print(f"zip: {shutil.make_archive(given.output_root.rstrip('/'), 'zip', given.output_root)}")
@@ -98,8 +99,8 @@ def _dim(word: str | None) -> int | None:
     return int(word) if word else None
 
 
-def _write_stats(summary: RunSummary, output: Path, telemetry: Telemetry) -> None:
-    """`processing_stats.json` beside each collection's exports: its passes, leases and mitigations."""
+def _write_stats(summary: RunSummary, output: Output, telemetry: Telemetry) -> None:
+    """Statistics beside each collection's exports: its passes, leases and mitigations."""
     for collection in summary.collections:
         if collection.status != "completed":
             continue
@@ -112,7 +113,7 @@ def _write_stats(summary: RunSummary, output: Path, telemetry: Telemetry) -> Non
             "mitigation_events": [each.model_dump() for each in collection.mitigations],
             "cache_events": telemetry.cache_events,
         }
-        write_json(output / collection.collection / "processing_stats.json", stats)
+        write_json(output.collection(collection.collection).stats, stats)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,9 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
     parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
     parser.add_argument("--skip-existing", action="store_true", help="leave finished collections alone")
-    parser.add_argument(
-        "--summary", default="embedding_summary.json", metavar="PATH", help="in the output, or at a path"
-    )
+    parser.add_argument("--summary", default=V5_SUMMARY_NAME, metavar="PATH", help="in the output, or at a path")
     parser.add_argument("--zip-output", action="store_true", help="also pack the output folder")
     parser.add_argument("--matryoshka-dim", metavar="N", help="shorter vectors, from models trained for it")
     parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="no GPU: for these collections, or for all")

@@ -67,11 +67,6 @@ class RunConfig:
     resume_from: Path | None
     quiet: bool
 
-    @property
-    def summary_path(self) -> Path:
-        """Where the summary goes: the path that was asked for, else into the output folder."""
-        return self.summary or self.output / "summary.json"
-
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""
         return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
@@ -96,4 +91,6 @@ def parse_model_choice(word: str) -> ModelChoice:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

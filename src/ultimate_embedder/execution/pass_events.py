@@ -18,7 +18,7 @@ from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.ladder import Mitigation, Report
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.planning import PassPlan, TaskResult
-from ultimate_embedder.vectors import fingerprint
+from ultimate_embedder.vectors import EncoderFacts, fingerprint
 
 
 class PassEvents:
@@ -30,7 +30,7 @@ class PassEvents:
         self._emit = emit
         self._batch_numbers = itertools.count()
 
-    def started(self, devices: Sequence[str], texts: int, stored_texts: int) -> None:
+    def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
         """The pass is about to begin."""
         self._emit(
             PassStarted(
@@ -43,6 +43,8 @@ class PassEvents:
                 fingerprint=fingerprint(self.plan.identity),
                 texts=texts,
                 stored_texts=stored_texts,
+                max_tokens=facts.max_tokens if facts else None,
+                document_prompt=facts.document_prompt if facts else None,
             )
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, Warned
+from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import VectorStore, earlier_identities, fingerprint
@@ -16,13 +17,14 @@ from ultimate_embedder.vectors import VectorStore, earlier_identities, fingerpri
 
 def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -> VectorStore:
     """The pass's store below a collection's folder, with what an earlier output has of it."""
-    root = config.output / collection / "store"
+    root = Output(config.output).collection(collection).store
     if config.fresh:
         shutil.rmtree(root / fingerprint(plan.identity), ignore_errors=True)
     others = earlier_identities(root)
     store = VectorStore(root, plan.identity)
     notes = list(store.notes)
-    if config.resume_from is not None and (earlier := config.resume_from / collection / "store").is_dir():
+    earlier = Output(config.resume_from).collection(collection).store if config.resume_from is not None else None
+    if earlier is not None and earlier.is_dir():
         notes.append(f"{store.copy_from(earlier)} vectors of the same pass were taken over from {earlier}")
     if store.dim is None and (same_model := [other for other in others if other.model == plan.identity.model]):
         notes.append(f"a new pass is started: {_difference(same_model[-1], plan.identity)}")

@@ -15,12 +15,12 @@ from ultimate_embedder.events import PrecisionChecked, Warned
 from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
 from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Encoder, row_cosines
+from ultimate_embedder.output import PassOutput
 from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.session import Session
 from ultimate_embedder.vectors import VectorStore, shorten
 
 SAMPLE_TEXTS = 64
-AGREEMENT_FILE = "agreement.json"
 POOR_MEAN_COSINE = 0.99  # below it neighbours change places
 
 
@@ -69,7 +69,7 @@ def check_precision(
 
 def _known_agreement(store: VectorStore) -> Agreement | None:
     """What an earlier run measured, kept with the vectors."""
-    path = store.folder / AGREEMENT_FILE
+    path = PassOutput(store.folder).agreement
     return Agreement(**json.loads(path.read_text("utf-8"))) if path.exists() else None
 
 
@@ -81,7 +81,7 @@ def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Ses
         return None
     cosines = _cosines(store, TableTexts(table, mask), len(table), session.load_fp32(plan), plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
-    write_json(store.folder / AGREEMENT_FILE, dataclasses.asdict(found))
+    write_json(PassOutput(store.folder).agreement, dataclasses.asdict(found))
     return found
 
 

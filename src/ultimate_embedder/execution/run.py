@@ -31,7 +31,7 @@ from ultimate_embedder.planning import (
     plan_stages,
 )
 from ultimate_embedder.session import Session
-from ultimate_embedder.vectors import VectorStore
+from ultimate_embedder.vectors import EncoderFacts, VectorStore
 
 NUMBER_BYTES = 4  # float32
 
@@ -177,11 +177,13 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     plan, store = place.plan, collection.stores[place.plan.number]
     new_texts = work.texts.count(collection.rows)
     if new_texts and session.stop.reason is None:
-        dim = plan.identity.dim or session.load(plan).dim
+        encoder = session.load(plan)
+        dim = plan.identity.dim or encoder.dim
         needed_bytes = new_texts * dim * NUMBER_BYTES + collection.export_bytes(dim)
         require_room(store.folder, needed_bytes, len(collection.table))
+        store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
     texts = collection.table.distinct_texts()
-    work.events.started(place.devices, texts, stored_texts=texts - new_texts)
+    work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
 
 
 def _finish_pass(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.files import file_sha256
+from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.session import Session
 from ultimate_embedder.vectors import TokenStore
@@ -24,9 +25,9 @@ def share_tokens(
     files = [_tokenizer_checksum(work.plan) for work in waiting]
     alike: dict[Path, list[int]] = {}
     for work, file in zip(waiting, files, strict=True):
-        shared = files.count(file) > 1 or any(scratch.glob("tokens-*"))
+        shared = files.count(file) > 1 or any(scratch.glob(f"{TOKENS_PREFIX}*"))
         if file is not None and shared and (fingerprint := session.load(work.plan).tokenizer_fingerprint()):
-            alike.setdefault(scratch / f"tokens-{fingerprint}", []).append(work.plan.number)
+            alike.setdefault(scratch / f"{TOKENS_PREFIX}{fingerprint}", []).append(work.plan.number)
     store_of: dict[int, TokenStore] = {}
     for folder, numbers in alike.items():
         if len(numbers) > 1 or folder.is_dir():

@@ -21,6 +21,7 @@ from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.files import file_sha256, write_json
+from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
@@ -77,11 +78,11 @@ def _connect(url: str, api_key: str | None) -> QdrantClient:
 
 
 def _find_points(folder: Path) -> list[Path]:
-    here = folder / "chunks.parquet"
-    found = [here] if here.exists() else sorted(folder.glob("*/chunks.parquet"))
+    here = CollectionOutput(folder).points
+    found = [here] if here.exists() else [each.points for each in Output(folder) if each.points.exists()]
     if not found:
         raise UploadError(
-            f"no chunks.parquet in {folder} or in the folders in it. "
+            f"no {here.name} in {folder} or in the folders in it. "
             "Run embed again with --export parquet: vectors that are stored are not computed again."
         )
     return found
@@ -90,7 +91,7 @@ def _find_points(folder: Path) -> list[Path]:
 def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
     started = time.perf_counter()
     created = server.ensure_collection(target, file.vectors)
-    journal = _Journal(file.path.with_name("upload.json"), server.url, target, file_sha256(file.path))
+    journal = _Journal(CollectionOutput(file.path.parent).upload_state, server.url, target, file_sha256(file.path))
     resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
     emit(
         UploadStarted(

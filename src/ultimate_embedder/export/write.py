@@ -13,9 +13,10 @@ from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
+from ultimate_embedder.output import (
+    CollectionOutput,
+)
 from ultimate_embedder.types import ExportedFile
-
-JOURNAL = "store/exports.json"  # what the exports were made of, so that equal ones are not written again
 
 
 def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit, *, fresh: bool = False) -> None:
@@ -35,7 +36,7 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
             noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
             journal[kind] = noted
-            write_json(folder / JOURNAL, journal)
+            write_json(CollectionOutput(folder).export_journal, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
@@ -58,7 +59,7 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
             Warned(collection=points.collection, message=f"{path} was of other chunks or vectors and has been deleted")
         )
     if stale:
-        write_json(folder / JOURNAL, journal)
+        write_json(CollectionOutput(folder).export_journal, journal)
 
 
 def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
@@ -81,7 +82,7 @@ def _checksum(path: Path) -> str:
 def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
     """What the exports of a collection were made of, by kind."""
     try:
-        journal: dict[str, dict[str, Any]] = json.loads((folder / JOURNAL).read_text("utf-8"))
+        journal: dict[str, dict[str, Any]] = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return {kind: noted for kind, noted in journal.items() if "name" in noted}

@@ -2,6 +2,7 @@
 
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
+from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.described import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.encoder import Encoder, load_encoder
 from ultimate_embedder.models.layers import (
@@ -12,26 +13,29 @@ from ultimate_embedder.models.layers import (
 )
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
-from ultimate_embedder.models.registry import MODELS, find_spec, unknown_model
+from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
-from ultimate_embedder.models.resolve import cached_snapshot, pull_model, resolve_model, whereabouts
-from ultimate_embedder.models.verify import verify_snapshot
+from ultimate_embedder.models.resolve import model_name, pull_model, resolve_model, whereabouts
+from ultimate_embedder.models.show import model_rows
 
 __all__ = [
     "MODELS",
     "Encoder",
     "LoadedModel",
+    "ModelCheck",
     "NotApplicableError",
     "Reranker",
     "TokenBatch",
     "TokenizedTexts",
-    "cached_snapshot",
     "check_dim",
     "check_max_tokens",
+    "check_model",
     "chunked_feed_forward",
     "find_spec",
     "load_encoder",
     "load_reranker",
+    "model_name",
+    "model_rows",
     "native_dim",
     "output_manifest",
     "position_limit",
@@ -42,8 +46,6 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "streamed_layers",
-    "unknown_model",
     "use_backend",
-    "verify_snapshot",
     "whereabouts",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,53 @@ def native_dim(model: ResolvedModel) -> int | None:
     """How long a model's vectors are, by the registry or its files, without loading it; None: they do not say."""
     if model.spec is not None and model.spec.dim:
         return model.spec.dim
+    return _pooled_dim(model.path)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the files of a model say of it; None: they do not say."""
+
+    dim: int | None
+    max_tokens: int | None
+    document_prompt: str | None
+    query_prompt: str | None
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Read what a model's files say, without loading it."""
+    config = _read_json(folder, "config.json")
+    prompts = _read_json(folder, "config_sentence_transformers.json").get("prompts") or {}
+    own = _read_json(folder, "sentence_bert_config.json").get("max_seq_length")
+    limits = [
+        _read_json(folder, "tokenizer_config.json").get("model_max_length"),
+        config.get("max_position_embeddings"),
+    ]
+    possible = [int(limit) for limit in limits if limit and limit < UNLIMITED_TOKENS]
+    return ModelFacts(
+        dim=_pooled_dim(folder) or config.get("hidden_size"),
+        max_tokens=own or min(possible, default=None),
+        document_prompt=next((prompts[name] for name in DOCUMENT_PROMPT_NAMES if prompts.get(name)), None),
+        query_prompt=next((prompts[name] for name in QUERY_PROMPT_NAMES if prompts.get(name)), None),
+    )
+
+
+def _pooled_dim(folder: Path) -> int | None:
     for name in ("2_Dense/config.json", "1_Pooling/config.json"):
-        if (model.path / name).is_file():
-            described = json.loads((model.path / name).read_text("utf-8"))
+        if described := _read_json(folder, name):
             found = described.get("out_features") or described.get("embedding_dimension")
             return int(found or described.get("word_embedding_dimension") or 0) or None
     return None
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ModelError(f"{folder / name} is damaged ({error}). Fetch or copy the model again.") from error
+    return found
 
 
 def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
@@ -70,17 +112,14 @@ def check_max_tokens(model: ResolvedModel, wanted: int | None) -> None:
 
 def _transformer_config(folder: Path) -> dict[str, Any]:
     """The configuration of the first module; empty if it cannot be read."""
-    modules = _read_json(folder / "modules.json")
-    first = modules[0] if isinstance(modules, list) and modules else None
-    config = _read_json(folder / str(first.get("path", "") if isinstance(first, dict) else "") / "config.json")
-    return config if isinstance(config, dict) else {}
-
-
-def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+        modules: Any = _read_json(folder, "modules.json")
+        first = modules[0] if isinstance(modules, list) and modules else None
+        path = str(first.get("path", "")) if isinstance(first, dict) else ""
+        config: Any = _read_json(folder / path, "config.json")
+    except (ModelError, OSError):  # told when the model is loaded
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def _too_many_tokens(name: str, wanted: int, limit: int) -> UsageError:

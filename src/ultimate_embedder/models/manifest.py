@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models.hub_cache import read_file_list, repo_folder
+from ultimate_embedder.output import open_output
+
+KEPT = ("model", "hub_id", "revision", "digest", "size_bytes", "dim")
 
 
 def output_manifest(output: Path, access: HubAccess) -> list[dict[str, Any]]:
     """The models of an output, from its summary; files and hashes where a download of ours has left them."""
-    path = output / "summary.json"
-    try:
-        summary = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read ({error}). Give the --output of an earlier embed.") from error
+    summary = open_output(output).read_summary()
+    if summary is None:
+        raise UsageError(
+            f"{output} has no summary: its last run was killed. Run the same embed command again, which writes one."
+        )
     entries: dict[str, dict[str, Any]] = {}
-    for collection in summary.get("collections", []):
-        for model in collection["models"]:
-            keep = ("model", "hub_id", "revision", "digest", "size_bytes", "dim")
-            entry = {name: model[name] for name in keep}
-            entry["files"] = _files(entry["hub_id"], entry["revision"], access)
-            entries[f"{entry['model']} {entry['digest']}"] = entry
+    for collection in summary.collections:
+        for model in collection.models:
+            entry: dict[str, Any] = {name: getattr(model, name) for name in KEPT}
+            entry["files"] = _files(model.hub_id, model.revision, access)
+            entries[f"{model.model} {model.digest}"] = entry
     return list(entries.values())
 
 

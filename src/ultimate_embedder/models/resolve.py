@@ -32,9 +32,7 @@ def resolve_model(
 ) -> ResolvedModel:
     """Find the files of a model by registry key, hub id or path. A model that is here causes no request."""
     access = access or HubAccess(offline=True)
-    spec = find_spec(name)
-    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists() and not name.startswith(("./", "../", "~")):
-        spec = _unregistered(name)
+    spec = spec_of(name)
     if spec is None:
         return _from_folder(name)
     if spec.dim and kind == "reranker":
@@ -43,6 +41,20 @@ def resolve_model(
         raise ModelError(f"{spec.key} is a {spec.kind}: it scores pairs and makes no vectors.")
     _require_trust(spec, access)
     return _resolve_spec(spec, access, emit)
+
+
+def spec_of(name: str) -> ModelSpec | None:
+    """The model that a registry key or a hub id names; None where it must be a folder."""
+    spec = find_spec(name)
+    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists() and not name.startswith(("./", "../", "~")):
+        return _unregistered(name)
+    return spec
+
+
+def model_name(name: str) -> str:
+    """What passes and exports call the model that a registry key, a hub id or a folder names."""
+    spec = spec_of(name)
+    return spec.key if spec else Path(name).expanduser().resolve().name
 
 
 def cached_snapshot(spec: ModelSpec, access: HubAccess) -> Snapshot | None:
@@ -75,7 +87,7 @@ class Whereabouts:
 
 def whereabouts(spec: ModelSpec, access: HubAccess) -> Whereabouts:
     """Say where a known model is, without reading its weights."""
-    if spec.package and (folder := _package_folder(spec.package)):
+    if spec.package and (folder := package_folder(spec.package)):
         return Whereabouts("package", size_bytes(folder))
     cached = cached_snapshot(spec, access)
     if cached is None:
@@ -88,7 +100,8 @@ def _unregistered(hub_id: str) -> ModelSpec:
     return ModelSpec(key=hub_id.split("/")[1].lower(), hub_id=hub_id, dim=0, max_tokens=0)
 
 
-def _package_folder(package: str) -> Path | None:
+def package_folder(package: str) -> Path | None:
+    """Where an installed Python package keeps the files of a model."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         return None
@@ -104,7 +117,8 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
     if cached is not None and not cached.problems:
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
-        raise MissingModelError(spec.key, _why_missing(spec, cached, access))
+        # an unregistered model is fetched by its hub id only
+        raise MissingModelError(spec.key if find_spec(spec.key) else spec.hub_id, _why_missing(spec, cached, access))
     fetched = download(spec, access, emit)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
 
@@ -172,7 +186,7 @@ def _from_folder(name: str) -> ResolvedModel:
 
 
 def _from_package(spec: ModelSpec, package: str) -> ResolvedModel | None:
-    folder = _package_folder(package)
+    folder = package_folder(package)
     if folder is None:
         return None
     _require_weights(folder)

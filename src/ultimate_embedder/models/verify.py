@@ -30,14 +30,26 @@ def files_digest(folder: Path) -> str:
 
 def verify_snapshot(snapshot: Snapshot) -> Iterator[str]:
     """Read every byte, and say which files are not what they should be."""
-    repo = snapshot.path.parents[1] if len(snapshot.path.parents) > 1 else snapshot.path
-    files = read_file_list(repo, snapshot.commit)
-    yield from problems_of(snapshot.path, files)
-    listed = {file.name: file.sha256 for file in files}
+    yield from problems_of(snapshot.path, read_file_list(_repo(snapshot), snapshot.commit))
+    for path, known in _files_with_checksums(snapshot):
+        if damage := file_damage(path, known):
+            yield f"{known.name} is damaged: {damage}"
+
+
+def has_checksums(snapshot: Snapshot) -> bool:
+    """Whether there is anything to compare the files with."""
+    return any(True for _ in _files_with_checksums(snapshot))
+
+
+def _files_with_checksums(snapshot: Snapshot) -> Iterator[tuple[Path, HubFile]]:
+    listed = {file.name: file.sha256 for file in read_file_list(_repo(snapshot), snapshot.commit)}
     for path in sorted(each for each in snapshot.path.rglob("*") if each.is_file()):
         name = path.relative_to(snapshot.path).as_posix()
         blob = path.resolve().name if path.is_symlink() else ""
         sha256 = listed.get(name) or (blob if SHA256.fullmatch(blob) else None)
-        known = HubFile(name, None, sha256, blob)
-        if (sha256 or SHA1.fullmatch(blob)) and (damage := file_damage(path, known)):
-            yield f"{name} is damaged: {damage}"
+        if sha256 or SHA1.fullmatch(blob):
+            yield path, HubFile(name, None, sha256, blob)
+
+
+def _repo(snapshot: Snapshot) -> Path:
+    return snapshot.path.parents[1] if len(snapshot.path.parents) > 1 else snapshot.path

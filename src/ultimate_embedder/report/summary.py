@@ -14,9 +14,7 @@ from typing import Any, Literal
 
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
-from ultimate_embedder.errors import OutputError
-from ultimate_embedder.files import write_json
-from ultimate_embedder.report.schema import (
+from ultimate_embedder.summary import (
     Agreement,
     CollectionSummary,
     ExportSummary,
@@ -27,6 +25,7 @@ from ultimate_embedder.report.schema import (
     PassSummary,
     RejectedRecord,
     RepeatedChunkId,
+    RunOptions,
     RunSummary,
 )
 
@@ -93,17 +92,7 @@ class SummaryBuilder:
     @property
     def began(self) -> bool:
         """Whether the run got as far as holding its output folder."""
-        return bool(self.summary.options)
-
-    def write(self, path: Path) -> None:
-        """Write the summary as it is now."""
-        try:
-            write_json(path, self.summary.model_dump(mode="json"))
-        except OSError as error:
-            failures = [f" {each.collection} failed: {each.error}" for each in self.summary.collections if each.error]
-            raise OutputError(
-                f"the summary cannot be written to {path}: {error.strerror}.{''.join(failures)}"
-            ) from error
+        return self.summary.options is not None
 
     def _of(self, event: events.Event) -> CollectionSummary:
         name = event.collection or ""
@@ -113,10 +102,10 @@ class SummaryBuilder:
         return self._collections[name]
 
     def _run_started(self, event: events.RunStarted) -> None:
-        self.summary.options = event.options
+        self.summary.options = RunOptions.model_validate(event.options.as_dict())
         self.summary.chunks = event.chunks
         self.summary.output = event.output
-        self.summary.dry_run = event.options["dry_run"]
+        self.summary.dry_run = event.options.dry_run
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
         self._of(event).files = event.files
@@ -191,7 +180,10 @@ class SummaryBuilder:
         collection = self._of(event)
         fields = dataclasses.asdict(event)
         collection.passes.append(PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields}))
-        collection.models.append(self._models[event.model].model_copy(update={"weight": event.weight}))
+        model = self._models[event.model]
+        if event.max_tokens is not None:  # also where the model need not be loaded: its store says so
+            model.max_tokens, model.document_prompt = event.max_tokens, event.document_prompt
+        collection.models.append(model.model_copy(update={"weight": event.weight}))
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
         self._of(event).passes[event.model_pass].tokenize_seconds += event.seconds
@@ -284,7 +276,7 @@ class SummaryBuilder:
         collection = self._of(event)
         collection.status, collection.error = event.status, event.error
         collection.target_qdrant_collection = event.target_qdrant_collection
-        if self.summary.options.get("gradient_checkpointing"):
+        if self.summary.options and self.summary.options.gradient_checkpointing:
             collection.warnings.append(_about_checkpointing(collection))
         collection.seconds = event.seconds
 

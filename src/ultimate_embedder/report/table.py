@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.chunks import chunk_file_names
-from ultimate_embedder.report.schema import CollectionSummary, RunSummary
+from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 MOST_SHOWN = 5
 

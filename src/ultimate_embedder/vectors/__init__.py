@@ -15,13 +15,22 @@ from ultimate_embedder.vectors.fusion import (
 
 if TYPE_CHECKING:
     from ultimate_embedder.vectors.fused import FusedVectors
-    from ultimate_embedder.vectors.store import VectorStore, earlier_identities, fingerprint, read_ledger, shard_problem
+    from ultimate_embedder.vectors.store import (
+        EncoderFacts,
+        VectorStore,
+        earlier_identities,
+        fingerprint,
+        read_identity,
+        read_ledger,
+        shard_problem,
+    )
     from ultimate_embedder.vectors.tokens import TokenStore
 
 __all__ = [
     "FUSIONS",
     "UNNAMED",
     "Candidate",
+    "EncoderFacts",
     "FusedVectors",
     "Fusion",
     "Member",
@@ -31,6 +40,7 @@ __all__ = [
     "earlier_identities",
     "fingerprint",
     "plan_fusion",
+    "read_identity",
     "read_ledger",
     "shard_problem",
     "shorten",
@@ -38,11 +48,13 @@ __all__ = [
 
 # imported on first use: --help wants the names of the fusion methods, not numpy and pyarrow
 _MODULES = {
+    "EncoderFacts": "store",
     "FusedVectors": "fused",
     "TokenStore": "tokens",
     "VectorStore": "store",
     "earlier_identities": "store",
     "fingerprint": "store",
+    "read_identity": "store",
     "read_ledger": "store",
     "shard_problem": "store",
 }

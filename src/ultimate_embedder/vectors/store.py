@@ -2,7 +2,7 @@
 
 A pass lives in a folder named after its fingerprint:
 
-    pass.json         what the vectors are: every field of the pass's identity, and their dimension
+    pass.json         what the vectors are: every field of the pass's identity, their dimension, facts about the encoder
     shard-00000.npy   rows of (key of the text, was it truncated, vector), written whole or not at all
     ledger.jsonl      one line a shard: rows and checksum; a shard counts only when its line is on disk
 
@@ -11,13 +11,13 @@ Vectors are found by the key of their text, so equal texts share one, and order 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import io
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.files import file_sha256, remove_leftovers, sync_folder, whole_file, write_json
+from ultimate_embedder.output import PassOutput, find_passes
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors.index import KeyIndex
 
@@ -39,6 +40,14 @@ def fingerprint(identity: PassIdentity) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class EncoderFacts:
+    """What is known of an encoder only once its model is loaded."""
+
+    max_tokens: int
+    document_prompt: str
+
+
 class VectorStore:
     """Append vectors by key, read them back by key. A context manager: leaving it seals what is pending."""
 
@@ -47,6 +56,9 @@ class VectorStore:
         self._read_only = read_only
         self.folder = root / fingerprint(identity)
         self.dim: int | None = None
+        self.encoder_facts: EncoderFacts | None = None
+        """None where the store is empty, or was written by a version that did not keep them."""
+        self._output = PassOutput(self.folder)
         self.notes: list[str] = []  # what was found on opening that the user should know
         self._index = KeyIndex()
         self._shards: list[Path] = []
@@ -62,6 +74,14 @@ class VectorStore:
 
     def __exit__(self, *_: object) -> None:
         self.seal()
+
+    def describe_encoder(self, facts: EncoderFacts) -> None:
+        """Keep facts about the encoder with the vectors."""
+        if facts == self.encoder_facts:
+            return
+        self.encoder_facts = facts
+        if self.dim is not None:  # begun, by a version that did not keep them
+            self._write_description(self.dim)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether its vector is stored."""
@@ -94,6 +114,8 @@ class VectorStore:
     def copy_from(self, root: Path) -> int:
         """Take over what another output has of the same pass; gives the number of vectors."""
         other = VectorStore(root, self.identity, read_only=True)
+        if self.encoder_facts is None and other.encoder_facts is not None:
+            self.describe_encoder(other.encoder_facts)
         for path in other._shards:
             rows = np.load(path, mmap_mode="r")
             if self.holds(rows["key"]).all():
@@ -104,7 +126,7 @@ class VectorStore:
         return sum(len(truncated) for truncated in other._truncated)
 
     def _write_shard(self, content: memoryview, rows: np.ndarray) -> None:
-        path = self.folder / f"shard-{self._next_shard:05d}.npy"
+        path = self._output.shard(self._next_shard)
         self._next_shard += 1
         with whole_file(path) as file:
             file.write(content)
@@ -137,15 +159,16 @@ class VectorStore:
         return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
 
     def _open(self) -> None:
-        if not (self.folder / "pass.json").exists():
+        if not self._output.description.exists():
             return
-        described = json.loads((self.folder / "pass.json").read_text("utf-8"))
+        described = json.loads(self._output.description.read_text("utf-8"))
         if described["store_version"] > STORE_VERSION:
             raise OutputError(
                 f"{self.folder} was written by a newer version of ultimate-embedder. "
                 "Update the program, or choose another --output."
             )
         self.dim = int(described["dim"])
+        self.encoder_facts = _encoder_facts(described)
         if not self._read_only:
             remove_leftovers(self.folder)
             self._cut_torn_line()
@@ -158,16 +181,21 @@ class VectorStore:
                 good.append(line)
                 self._adopt(path, np.load(path, mmap_mode="r"))
         if self.notes and not self._read_only:
-            with whole_file(self.folder / "ledger.jsonl") as ledger:
+            with whole_file(self._output.ledger) as ledger:
                 ledger.writelines(json.dumps(line).encode() + b"\n" for line in good)
         # a shard that the ledger does not list is overwritten, one that it lists never
         self._next_shard = 1 + max((_number(path) for path in self._shards), default=-1)
 
     def _begin(self, dim: int) -> None:
         self.dim = dim
-        identity = dataclasses.asdict(self.identity)
-        described = {"store_version": STORE_VERSION, "dim": dim, "identity": identity}
-        write_json(self.folder / "pass.json", described)
+        self._write_description(dim)
+
+    def _write_description(self, dim: int) -> None:
+        described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim}
+        described["identity"] = dataclasses.asdict(self.identity)
+        if self.encoder_facts is not None:
+            described["encoder"] = dataclasses.asdict(self.encoder_facts)
+        write_json(self._output.description, described)
 
     def _adopt(self, path: Path, rows: np.ndarray) -> None:
         self._index.add(len(self._shards), rows["key"])
@@ -175,7 +203,7 @@ class VectorStore:
         self._truncated.append(np.array(rows["truncated"]))
 
     def _write_ledger(self, line: dict[str, Any]) -> None:
-        with open(self.folder / "ledger.jsonl", "ab") as ledger:
+        with open(self._output.ledger, "ab") as ledger:
             ledger.write(json.dumps(line).encode() + b"\n")
             ledger.flush()
             os.fsync(ledger.fileno())
@@ -183,14 +211,14 @@ class VectorStore:
 
     def _cut_torn_line(self) -> None:
         """Remove what a crash in mid-write has left of a last line; its shard does not count."""
-        ledger = self.folder / "ledger.jsonl"
+        ledger = self._output.ledger
         if ledger.exists():
             os.truncate(ledger, _whole_lines(ledger.read_bytes()))
 
 
 def read_ledger(folder: Path) -> list[dict[str, Any]]:
     """The shards of a pass that count: one entry for each whole line."""
-    ledger = folder / "ledger.jsonl"
+    ledger = PassOutput(folder).ledger
     content = ledger.read_bytes() if ledger.exists() else b""
     return [json.loads(line) for line in content[: _whole_lines(content)].splitlines()]
 
@@ -208,12 +236,24 @@ def shard_problem(path: Path, line: dict[str, Any]) -> str | None:
 
 def earlier_identities(root: Path) -> list[PassIdentity]:
     """The passes that a store holds."""
-    found = []
-    for path in sorted(root.glob("*/pass.json")):
-        described = json.loads(path.read_text("utf-8"))
-        with contextlib.suppress(TypeError):  # written by another version, with other fields
-            found.append(PassIdentity(**described["identity"]))
-    return found
+    identities = (read_identity(each.folder) for each in find_passes(root))
+    return [identity for identity in identities if identity is not None]
+
+
+def read_identity(folder: Path) -> PassIdentity | None:
+    """What the vectors of a pass are; None if another version wrote them, with other fields."""
+    described = json.loads(PassOutput(folder).description.read_text("utf-8"))
+    try:
+        return PassIdentity(**described["identity"])
+    except TypeError:
+        return None
+
+
+def _encoder_facts(described: dict[str, Any]) -> EncoderFacts | None:
+    facts = described.get("encoder") or {}
+    if not {"max_tokens", "document_prompt"} <= facts.keys():
+        return None
+    return EncoderFacts(int(facts["max_tokens"]), str(facts["document_prompt"]))
 
 
 def _number(path: Path) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.vectors.index import KeyIndex
 
 _SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("cut", pa.bool_()), ("ids", pa.list_(pa.int32()))])
@@ -28,7 +29,7 @@ class TokenStore:
         self._shards: list[pa.RecordBatch] = []
         self._lock = OrderedLock("token store", Rank.TOKENS)
         self._numbers = itertools.count()
-        for path in sorted(folder.glob("tokens-*.arrow")):
+        for path in sorted(folder.glob(f"{TOKENS_PREFIX}*.arrow")):
             self._numbers = itertools.count(int(path.stem.rpartition("-")[2]) + 1)
             try:
                 self._adopt(path)
@@ -49,7 +50,7 @@ class TokenStore:
         columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), pa.array(np.asarray(truncated, bool)), ids]
         with self._lock:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"tokens-{next(self._numbers):05d}.arrow"
+            path = self._folder / f"{TOKENS_PREFIX}{next(self._numbers):05d}.arrow"
             part = path.with_suffix(".partial")
             with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
                 writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))

@@ -11,7 +11,8 @@ from ultimate_embedder.types import Status, VectorSpec
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    # a file of another version may have more fields than these: what is not known is not read
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
 class ChunkCounts(_Part):
@@ -186,6 +187,29 @@ class CollectionSummary(_Part):
     seconds: float = 0.0
 
 
+class ChosenModel(_Part):
+    """A model as it was asked for."""
+
+    name: str
+    weight: float = 1.0
+
+
+class RunOptions(_Part):
+    """All options of the run, as they were resolved; those that a reader may rely on have a type here."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    models: list[ChosenModel] = Field(default_factory=list)
+    mode: str = "auto"
+    fusion: str = "named"
+    no_ensemble: list[str] = Field(default_factory=list, description="collections for the first model only")
+    max_tokens: int | None = None
+    token_cap: int | None = None
+    dim: int | None = None
+    gradient_checkpointing: bool = False
+    dry_run: bool = False
+
+
 class RunSummary(_Part):
     """Everything about one run."""
 
@@ -199,10 +223,15 @@ class RunSummary(_Part):
     dry_run: bool = False
     chunks: str = ""
     output: str = ""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: RunOptions | None = Field(None, description="null where the run got no further than its options")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _no_options(cls, value: Any) -> Any:
+        return value or None  # earlier versions wrote {} where there were none
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,124 @@
+"""Encode queries, or more documents, with the models and the fusion that made a collection's vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ultimate_embedder.batching import plan_batches
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.devices import CpuDevice
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models import Encoder, find_spec, load_encoder, model_name, resolve_model
+from ultimate_embedder.output import Output
+from ultimate_embedder.summary import CollectionSummary, ModelSummary, RunSummary
+from ultimate_embedder.types import ResolvedModel
+from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, shorten
+
+
+@dataclass(frozen=True)
+class QueryEncoder:
+    """Encodes a few texts on the host, as the texts of a collection were encoded."""
+
+    encoders: tuple[Encoder, ...]
+    fusion: Fusion
+    dim: int | None = None
+
+    def encode_query(self, text: str) -> dict[str, np.ndarray]:
+        """Vectors of a query, one row each, by name; '' where the collection has one vector without a name."""
+        return self._fused([encoder.encode_query(text)[None] for encoder in self.encoders])
+
+    def encode_documents(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Vectors of texts, as if they were chunks."""
+        return self._fused([encode_texts(encoder, texts) for encoder in self.encoders])
+
+    def _fused(self, vectors: list[np.ndarray]) -> dict[str, np.ndarray]:
+        cut = [shorten(each, self.dim) if self.dim is not None else each for each in vectors]
+        return self.fusion.fuse(cut)
+
+
+def open_query_encoder(output: Output, collection: str, access: HubAccess) -> QueryEncoder:
+    """The models and the fusion of a collection, as the last run's summary has them; refuses changed models."""
+    summary = output.read_summary()
+    if summary is None or summary.options is None:
+        raise UsageError(
+            f"{output.folder} has no summary of a finished run, which says how its vectors were made. "
+            "Run the same embed command again: vectors that are stored are not computed again."
+        )
+    options, described = summary.options, _described(output, summary, collection)
+    encoders = [
+        load_encoder(
+            resolve_same_model(model.model, model.digest, summary, access),
+            "float32",
+            "cpu",
+            options.max_tokens,
+            access.trusted,
+            token_cap=options.token_cap,
+        )
+        for model in described.models
+    ]
+    return QueryEncoder(tuple(encoders), summary_fusion(summary, described), options.dim)
+
+
+def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion:
+    """How the vectors of a collection's passes became the exported ones."""
+    members = [
+        Candidate(each.model, each.weight, each.dim, spec.matryoshka_dims if spec else ())
+        for each in collection.passes
+        for spec in [find_spec(each.model)]
+    ]
+    return plan_fusion(summary.options.fusion if summary.options else "named", members)
+
+
+def resolve_same_model(name: str, digest: str, summary: RunSummary | None, access: HubAccess) -> ResolvedModel:
+    """Find the model of a pass: where the summary says it was, else by its name; its files must be the same."""
+    differs, problems = False, []
+    words = [*_words(name, digest, summary), *([name] if find_spec(name) else [])]
+    if not words:
+        raise ModelError(f"{name} is not in the registry, and no summary says where it is")
+    for word in dict.fromkeys(words):
+        try:
+            model = resolve_model(word, access)
+        except ModelError as error:
+            problems.append(error)
+            continue
+        if model.digest == digest:
+            return model
+        differs = True
+    if differs:
+        raise ModelError(f"{name} here is not the one that made the vectors (its files differ)")
+    raise problems[0]
+
+
+def encode_texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Vectors of texts as one model gives them, on the host."""
+    tokenized = encoder.tokenize(texts)
+    vectors = np.empty((len(texts), encoder.dim), np.float32)
+    for batch in plan_batches(tokenized.lengths, CpuDevice().fixed_budget_tokens or 1):
+        vectors[batch.rows] = encoder.forward(encoder.batch(tokenized, batch.rows)).cpu().numpy()
+    return vectors
+
+
+def _described(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:
+    for each in summary.collections:
+        if each.collection == collection and each.passes:
+            return each
+    raise UsageError(
+        f"the last run into {output.folder} made no vectors of {collection!r}, so that its summary does not say how "
+        "they are made. Run embed again for that collection, without --skip-existing."
+    )
+
+
+def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
+    """What the model may have been called on the command line of the last run."""
+    if summary is None:
+        return []
+    models = [model for collection in summary.collections for model in collection.models if model.digest == digest]
+    chosen = summary.options.models if summary.options else ()
+    return [*map(_word, models), *(each.name for each in chosen if model_name(each.name) == name)]
+
+
+def _word(model: ModelSummary) -> str:
+    return model.path if model.source == "folder" else model.hub_id or model.model

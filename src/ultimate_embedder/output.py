@@ -1,0 +1,273 @@
+"""The output folder: the one place that spells the names of what is in it, and that reads and writes its summary.
+
+summary.json  events.jsonl  .ultimate-embedder.lock
+COLLECTION/
+  embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
+  store/exports.json
+  store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ultimate_embedder.errors import OutputError, UsageError
+from ultimate_embedder.files import safe_name, write_json
+
+if TYPE_CHECKING:
+    from ultimate_embedder.summary import RunSummary
+
+SUMMARY_NAME = "summary.json"
+V5_SUMMARY_NAME = "embedding_summary.json"
+EVENTS_NAME = "events.jsonl"
+LOCK_NAME = ".ultimate-embedder.lock"
+STATS_NAME = "processing_stats.json"
+CHUNK_TABLE_NAME = ".chunks.arrow.partial"
+STORE_NAME = "store"
+EXPORT_JOURNAL_NAME = "exports.json"
+EMBEDDINGS_FILE = "embeddings.npy"
+EMBEDDINGS_FOLDER = "embeddings"
+POINTS_FILE = "chunks.parquet"
+JSONL_FILE = "points.jsonl"
+QDRANT_FOLDER = "qdrant"
+UPLOAD_STATE_NAME = "upload.json"
+PASS_NAME = "pass.json"
+LEDGER_NAME = "ledger.jsonl"
+AGREEMENT_NAME = "agreement.json"
+TOKENS_PREFIX = "tokens-"
+
+
+@dataclass(frozen=True)
+class PassOutput:
+    """The folder of one pass in the store of a collection."""
+
+    folder: Path
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything that changes a vector of the pass."""
+        return self.folder.name
+
+    @property
+    def description(self) -> Path:
+        """What the vectors are."""
+        return self.folder / PASS_NAME
+
+    @property
+    def ledger(self) -> Path:
+        """The shards that count."""
+        return self.folder / LEDGER_NAME
+
+    @property
+    def agreement(self) -> Path:
+        """How far vectors of a low precision agree with those in fp32."""
+        return self.folder / AGREEMENT_NAME
+
+    def shard(self, number: int) -> Path:
+        """Some vectors of the pass, with the keys of their texts."""
+        return self.folder / f"shard-{number:05d}.npy"
+
+
+def find_passes(store: Path) -> list[PassOutput]:
+    """Every pass that has been started in the store of a collection."""
+    return [PassOutput(path.parent) for path in sorted(store.glob(f"*/{PASS_NAME}"))]
+
+
+@dataclass(frozen=True)
+class CollectionOutput:
+    """The folder of one collection in an output."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The collection."""
+        return self.folder.name
+
+    @property
+    def store(self) -> Path:
+        """Where the vectors of all passes are."""
+        return self.folder / STORE_NAME
+
+    @property
+    def passes(self) -> list[PassOutput]:
+        """Every pass that has been started."""
+        return find_passes(self.store)
+
+    @property
+    def export_journal(self) -> Path:
+        """What the exports were made of."""
+        return self.store / EXPORT_JOURNAL_NAME
+
+    @property
+    def embeddings(self) -> Path:
+        """The npy export where points have one vector."""
+        return self.folder / EMBEDDINGS_FILE
+
+    def embeddings_of(self, model: str) -> Path:
+        """The npy export of one model where each model has its own vector."""
+        return self.folder / EMBEDDINGS_FOLDER / f"{safe_name(model)}.npy"
+
+    @property
+    def points(self) -> Path:
+        """The parquet export, which `upload` reads."""
+        return self.folder / POINTS_FILE
+
+    @property
+    def jsonl(self) -> Path:
+        """The JSON Lines export."""
+        return self.folder / JSONL_FILE
+
+    @property
+    def qdrant(self) -> Path:
+        """The Qdrant shard."""
+        return self.folder / QDRANT_FOLDER
+
+    @property
+    def upload_state(self) -> Path:
+        """How far an interrupted upload got."""
+        return self.folder / UPLOAD_STATE_NAME
+
+    @property
+    def chunk_table(self) -> Path:
+        """The chunks, for as long as a run needs them."""
+        return self.folder / CHUNK_TABLE_NAME
+
+    def tokens(self, fingerprint: str) -> Path:
+        """Token ids that passes share, for as long as a run needs them."""
+        return self.store / f"{TOKENS_PREFIX}{fingerprint}"
+
+    @property
+    def stats(self) -> Path:
+        """What the V5 script writes about a collection."""
+        return self.folder / STATS_NAME
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output folder."""
+
+    folder: Path
+
+    @property
+    def summary_path(self) -> Path:
+        """The summary of the last run."""
+        return self.folder / SUMMARY_NAME
+
+    @property
+    def v5_summary_path(self) -> Path:
+        """The only summary where the V5 script of an earlier version made the output."""
+        return self.folder / V5_SUMMARY_NAME
+
+    @property
+    def events_path(self) -> Path:
+        """The event log of the last run."""
+        return self.folder / EVENTS_NAME
+
+    @property
+    def lock_path(self) -> Path:
+        """Held by the process that writes to the output."""
+        return self.folder / LOCK_NAME
+
+    def stats_path(self, prefix: str) -> Path:
+        """What the V4 class writes about its last run."""
+        return self.folder / f"{prefix}_{STATS_NAME}"
+
+    @property
+    def collections(self) -> list[str]:
+        """Names of the collections that have vectors or exports here."""
+        found = {path.parent.name for name in (STORE_NAME, POINTS_FILE) for path in self.folder.glob(f"*/{name}")}
+        return sorted(found)
+
+    def collection(self, name: str) -> CollectionOutput:
+        """The folder of a collection, whether it is there or not."""
+        return CollectionOutput(self.folder / name)
+
+    def __getitem__(self, name: str) -> CollectionOutput:
+        if name not in self.collections:
+            known = ", ".join(self.collections) or "none"
+            raise UsageError(f"{self.folder} holds no collection {name!r}. Its collections: {known}.")
+        return self.collection(name)
+
+    def __iter__(self) -> Iterator[CollectionOutput]:
+        return (self.collection(name) for name in self.collections)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder is an output; also one of a run that was killed, or a copy of the essential parts."""
+        known = (self.summary_path, self.v5_summary_path, self.lock_path)
+        return any(path.exists() for path in known) or bool(self.collections)
+
+    @property
+    def summary(self) -> RunSummary | None:
+        """The summary of the last run, read now; None where that run was killed before it wrote one."""
+        return self.read_summary()
+
+    def read_summary(self) -> RunSummary | None:
+        """Read and check the summary of the last run; None where that run was killed before it wrote one."""
+        # pydantic is loaded only here: other parts want just the names
+        from pydantic import ValidationError
+
+        from ultimate_embedder.summary import RunSummary
+
+        for path in (self.summary_path, self.v5_summary_path):
+            try:
+                return RunSummary.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, first["loc"]))
+                problem = f"{place}: {first['msg']}" if place else first["msg"]
+                raise UsageError(
+                    f"{path} is not a summary of this version of ultimate-embedder, or is damaged ({problem}). "
+                    "Run the same embed command again, which writes it anew, or delete the file."
+                ) from error
+            except OSError as error:
+                raise UsageError(f"{path} cannot be read: {error.strerror}. Allow it, or copy the output.") from error
+        return None
+
+    def write_summary(self, summary: RunSummary, copy: Path | None = None) -> None:
+        """Write the summary into the output, and a copy of it elsewhere; tries both before it fails."""
+        _write_summary(self._summary_paths(copy), summary)
+
+    def forget_summary(self, copy: Path | None = None) -> None:
+        """Delete what an earlier run wrote: its summary must not stand for a run that is killed."""
+        for path in (*self._summary_paths(copy), self.v5_summary_path):
+            with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
+                path.unlink()
+
+    def _summary_paths(self, copy: Path | None) -> list[Path]:
+        return list(dict.fromkeys([self.summary_path, *([copy] if copy is not None else [])]))
+
+
+def open_output(folder: str | Path) -> Output:
+    """Open the output of an earlier run for reading; refuses a folder that is none."""
+    output = Output(Path(folder))
+    if not output.exists:
+        raise UsageError(
+            f"{output.folder} is not an output of ultimate-embedder: it has no {SUMMARY_NAME} and no vectors. "
+            "Give the --output of an earlier embed."
+        )
+    return output
+
+
+def write_summary_copy(path: Path, summary: RunSummary) -> None:
+    """Write a summary outside of any output, or for a run that got no output folder to itself."""
+    _write_summary([path], summary)
+
+
+def _write_summary(paths: list[Path], summary: RunSummary) -> None:
+    problems = []
+    for path in paths:
+        try:
+            write_json(path, summary.model_dump(mode="json"))
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+    if problems:
+        failures = [f" {each.collection} failed: {each.error}" for each in summary.collections if each.error]
+        raise OutputError(f"the summary cannot be written to {'; '.join(problems)}.{''.join(failures)}")

@@ -1,0 +1,81 @@
+"""What is in an output, and what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ultimate_embedder.files import size_bytes
+from ultimate_embedder.models import model_name
+from ultimate_embedder.output import CollectionOutput, PassOutput, open_output
+from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.vectors import read_identity, read_ledger
+
+
+@dataclass(frozen=True)
+class PassStatus:
+    """One pass of a collection, and what the next run would do about it."""
+
+    collection: str
+    model: str
+    dtype: str
+    rows: int
+    missing: int | None
+    """None where that is not known."""
+    shards: int
+    size_bytes: int
+    next: str
+
+
+def output_status(folder: Path) -> list[PassStatus]:
+    """Every pass in an output; what is missing is known from the last run's summary."""
+    output = open_output(folder)
+    summary = output.read_summary()
+    found = [_stored(each, stored, summary) for each in output for stored in each.passes]
+    begun = {(each.collection, each.model) for each in found}
+    return found + [each for each in _not_begun(summary) if (each.collection, each.model) not in begun]
+
+
+def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummary | None) -> PassStatus:
+    identity, lines = read_identity(stored.folder), read_ledger(stored.folder)
+    rows = sum(line["rows"] for line in lines)
+    wanted = _wanted_texts(summary, collection.name, stored.fingerprint)
+    missing = max(0, wanted - rows) if wanted is not None else None
+    return PassStatus(
+        collection=collection.name,
+        model=identity.model if identity else "? (of another version)",
+        dtype=identity.dtype if identity else "-",
+        rows=rows,
+        missing=missing,
+        shards=len(lines),
+        size_bytes=size_bytes(stored.folder),
+        next=_next(wanted, missing),
+    )
+
+
+def _not_begun(summary: RunSummary | None) -> Iterator[PassStatus]:
+    """Passes that the last run was to make and that have nothing on disk yet."""
+    if summary is None or summary.options is None:
+        return
+    for collection in summary.collections:
+        if collection.status in ("partial", "failed"):
+            alone = collection.collection in summary.options.no_ensemble
+            texts = collection.chunks.distinct_texts
+            for choice in summary.options.models[: 1 if alone else None]:
+                name = model_name(choice.name)
+                yield PassStatus(collection.collection, name, "-", 0, texts, 0, 0, _next(texts, texts))
+
+
+def _wanted_texts(summary: RunSummary | None, collection: str, fingerprint: str) -> int | None:
+    for entry in summary.collections if summary else ():
+        for each in entry.passes:
+            if entry.collection == collection and each.fingerprint == fingerprint:
+                return each.texts
+    return None
+
+
+def _next(wanted: int | None, missing: int | None) -> str:
+    if wanted is None:
+        return "not known: the last run left no summary of it"
+    return f"encode {missing} texts" if missing else "nothing"

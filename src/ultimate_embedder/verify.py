@@ -1,0 +1,293 @@
+"""Check an output: every checksum, and some vectors computed again from their texts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import numpy as np
+
+from ultimate_embedder.chunks import find_collections, load_chunks, text_key
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.errors import ModelError, UltimateEmbedderError
+from ultimate_embedder.export import PointsFile, export_problem, read_export_journal
+from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
+from ultimate_embedder.models import Encoder, load_encoder, row_cosines
+from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
+from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
+from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.vectors import UNNAMED, Vectors, VectorStore, read_identity, read_ledger, shard_problem, shorten
+
+LEAST_COSINE = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.9}
+READ_ROWS = 1024
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Verification:
+    """What was checked, what is damaged, and what could not be checked."""
+
+    shards: int = 0
+    exports: int = 0
+    vectors: int = 0
+    mismatches: int = 0
+    damaged: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
+    """Recompute the checksum of every shard and export, and the vectors of `sample` texts of each collection."""
+    output = open_output(folder)
+    found, summary = Verification(), output.read_summary()
+    verifier = _Verifier(output, summary, sample, access, found)
+    for collection in output:
+        damaged = [*_damaged_shards(collection, found), *_damaged_exports(collection, found)]
+        found.damaged += damaged
+        if damaged:
+            verifier.not_checked(collection.name, "no vectors are recomputed while its files are damaged")
+        elif sample:
+            verifier.compare(collection)
+    for entry in summary.collections if summary else ():
+        if entry.status == "completed" and entry.collection not in output.collections:
+            verifier.not_checked(entry.collection, "its folder is missing")
+    if not found.shards:
+        verifier.not_checked(str(folder), "it holds no vectors")
+    return found
+
+
+def _damaged_shards(collection: CollectionOutput, found: Verification) -> Iterator[str]:
+    for stored in collection.passes:
+        for line in read_ledger(stored.folder):
+            found.shards += 1
+            if problem := shard_problem(stored.folder / line["shard"], line):
+                yield f"{stored.folder / line['shard']} {problem}"
+
+
+def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
+    for noted in read_export_journal(collection.folder).values():
+        found.exports += 1
+        if problem := export_problem(collection.folder, noted):
+            yield f"{collection.folder / noted['name']} {problem}"
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some texts of a collection, and what was exported for them."""
+
+    texts: list[str]
+    exported: Vectors | None = None
+    """By name, one row per text; None where the texts come from elsewhere."""
+
+    @property
+    def keys(self) -> np.ndarray:
+        return np.array([text_key(text) for text in self.texts], np.uint64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class _Recomputed:
+    """Vectors of a pass, computed again: one row per text, of those that the pass has stored."""
+
+    identity: PassIdentity
+    vectors: np.ndarray
+    stored: np.ndarray
+    """A mask of the rows that are there."""
+
+
+class _Verifier:
+    """Computes vectors again and compares them."""
+
+    def __init__(
+        self, output: Output, summary: RunSummary | None, sample: int, access: HubAccess, found: Verification
+    ) -> None:
+        self._output = output
+        self._summary = summary
+        self._sample = sample
+        self._access = access
+        self._found = found
+        self._encoders: dict[tuple[str, int | None, int | None], Encoder] = {}
+
+    def not_checked(self, what: str, why: object) -> None:
+        """Note what could not be checked."""
+        self._found.unchecked.append(f"not checked: {what}: {why}")
+
+    def compare(self, collection: CollectionOutput) -> None:
+        """Compare some vectors of a collection, those in the store and those in the points file."""
+        passes = [stored for stored in collection.passes if read_ledger(stored.folder)]
+        if not passes:
+            return
+        try:
+            sample = self._sample_texts(collection)
+        except UltimateEmbedderError as error:
+            self.not_checked(collection.name, error)
+            return
+        recomputed: dict[str, _Recomputed] = {}
+        for stored in passes:
+            try:
+                recomputed[stored.fingerprint] = self._compare_stored(collection, stored, sample)
+            except UltimateEmbedderError as error:
+                self.not_checked(collection.name, error)
+        if sample.exported is not None:
+            self._compare_exported(collection, sample, sample.exported, recomputed)
+
+    def _compare_stored(self, collection: CollectionOutput, stored: PassOutput, sample: _Sample) -> _Recomputed:
+        identity = read_identity(stored.folder)
+        if identity is None:
+            raise ModelError(f"{stored.folder} was written by another version of ultimate-embedder")
+        store = VectorStore(collection.store, identity, read_only=True)
+        held = store.holds(sample.keys)
+        if not held.any():
+            raise ModelError(f"no text at hand has a vector in {stored.folder} ({identity.model})")
+        encoder = self._encoder(store, identity)
+        texts = [text for text, is_held in zip(sample.texts, held, strict=True) if is_held]
+        computed = encode_texts(encoder, texts)
+        computed = shorten(computed, identity.dim) if identity.dim is not None else computed
+        vectors = np.full((len(held), computed.shape[1]), np.nan, np.float32)
+        vectors[held] = computed
+        self._found.vectors += len(texts)
+        self._note_mismatches(stored.folder, identity.model, texts, computed, store.read(sample.keys[held]), identity)
+        return _Recomputed(identity, vectors, held)
+
+    def _compare_exported(
+        self, collection: CollectionOutput, sample: _Sample, exported: Vectors, recomputed: dict[str, _Recomputed]
+    ) -> None:
+        path = collection.points
+        try:
+            fused, made_of = self._fuse(collection, exported, recomputed)
+            if _shapes(fused) != _shapes(exported):
+                raise ModelError("its vectors are not those that the last run made")
+        except UltimateEmbedderError as error:
+            self.not_checked(collection.name, f"{path.name}: {error}")
+            return
+        rows = np.logical_and.reduce([each.stored for each in made_of])
+        texts = [text for text, is_stored in zip(sample.texts, rows, strict=True) if is_stored]
+        worst = min((each.identity for each in made_of), key=_least_cosine)
+        for name, vectors in fused.items():
+            self._note_mismatches(path, name, texts, vectors[rows], exported[name][rows], worst)
+
+    def _note_mismatches(
+        self, path: Path, name: str, texts: list[str], ours: np.ndarray, theirs: np.ndarray, identity: PassIdentity
+    ) -> None:
+        which = f"{name} vector" if name else "vector"
+        for text, cosine in zip(texts, row_cosines(ours, theirs), strict=True):
+            if not cosine >= _least_cosine(identity):
+                self._found.mismatches += 1
+                words = f"the {which} of {text[:40]!r} does not agree with its text (cosine {cosine:.4f})"
+                self._found.damaged.append(f"{path}: {words}")
+
+    def _fuse(
+        self, collection: CollectionOutput, exported: Vectors, recomputed: dict[str, _Recomputed]
+    ) -> tuple[Vectors, list[_Recomputed]]:
+        """What the points file should hold for the sampled texts, and the passes that it is made of."""
+        entry = self._entry(collection.name)
+        if self._summary is None or entry is None or entry.status == "skipped_existing":
+            if len(recomputed) < len(collection.passes):
+                raise ModelError("no summary says which of the stored vectors it was made of")
+            return _fuse_without_summary(exported, list(recomputed.values()))
+        if entry.status != "completed":
+            raise ModelError("the last run did not complete, so that it may be of an earlier one")
+        missing = [each.model for each in entry.passes if each.fingerprint not in recomputed]
+        if missing:
+            raise ModelError(f"vectors of {', '.join(missing)} were not recomputed")
+        made_of = [recomputed[each.fingerprint] for each in entry.passes]
+        return summary_fusion(self._summary, entry).fuse([each.vectors for each in made_of]), made_of
+
+    def _encoder(self, store: VectorStore, identity: PassIdentity) -> Encoder:
+        """The model of a pass, in fp32 on the host; its files and its prompt must be those of then."""
+        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access)
+        facts = store.encoder_facts
+        max_tokens, token_cap = identity.max_tokens, None
+        if facts is not None:
+            max_tokens = facts.max_tokens
+        elif self._pass_summary(store.folder.name) and self._summary and (options := self._summary.options):
+            max_tokens, token_cap = options.max_tokens, options.token_cap
+        key = (model.digest, max_tokens, token_cap)
+        if key not in self._encoders:
+            trusted = self._access.trusted
+            self._encoders[key] = load_encoder(model, "float32", "cpu", max_tokens, trusted, token_cap=token_cap)
+        encoder = self._encoders[key]
+        if facts is not None and facts.document_prompt != encoder.document_prompt:
+            raise ModelError(f"{model.name} had the document prompt {facts.document_prompt!r}, and has another one now")
+        return encoder
+
+    def _sample_texts(self, collection: CollectionOutput) -> _Sample:
+        if collection.points.exists():
+            return _from_points(PointsFile.open(collection.points), self._sample)
+        if collection.jsonl.exists():
+            with open(collection.jsonl, "rb") as lines:
+                chosen = _choose(lines, self._sample)
+            return _Sample([json.loads(line)["payload"]["text"] for line in chosen])
+        if self._summary is not None and self._summary.chunks and Path(self._summary.chunks).exists():
+            return _Sample(_choose(self._chunk_texts(collection), self._sample))
+        where = f"not at {self._summary.chunks}" if self._summary else "at an unknown place: there is no summary"
+        names = f"{collection.points.name} and {collection.jsonl.name}"
+        raise ModelError(f"there are no texts to recompute vectors of: no {names}, and the chunk files are {where}")
+
+    def _chunk_texts(self, collection: CollectionOutput) -> Iterator[str]:
+        """Texts in the chunk files that any pass has a vector of."""
+        root = Path(self._summary.chunks if self._summary else "")
+        identities = [read_identity(stored.folder) for stored in collection.passes]
+        stores = [VectorStore(collection.store, each, read_only=True) for each in identities if each is not None]
+        with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
+            for found in find_collections(root, (collection.name,), skip=self._output.folder).collections:
+                table = load_chunks(found, CollectionOutput(Path(scratch)).chunk_table, lambda event: None).table
+                held = np.logical_or.reduce([store.holds(table.keys) for store in stores])
+                for block in table.blocks(held):
+                    yield from (text for row, text in enumerate(block.texts, block.start) if held[row])
+
+    def _entry(self, collection: str) -> CollectionSummary | None:
+        entries = self._summary.collections if self._summary else []
+        return next((each for each in entries if each.collection == collection), None)
+
+    def _pass_summary(self, fingerprint: str) -> PassSummary | None:
+        entries = self._summary.collections if self._summary else []
+        return next((each for entry in entries for each in entry.passes if each.fingerprint == fingerprint), None)
+
+
+def _fuse_without_summary(exported: Vectors, passes: list[_Recomputed]) -> tuple[Vectors, list[_Recomputed]]:
+    """Where each exported vector is that of one pass, it is plain what it was made of."""
+    if UNNAMED in exported and len(passes) == 1:
+        return {UNNAMED: passes[0].vectors}, passes
+    by_name = {name: [each for each in passes if each.identity.model == name] for name in exported}
+    if any(len(found) != 1 for found in by_name.values()):
+        raise ModelError("no summary says which of the stored vectors it was made of")
+    return {name: found[0].vectors for name, found in by_name.items()}, [found[0] for found in by_name.values()]
+
+
+def _from_points(points: PointsFile, count: int) -> _Sample:
+    chosen = set(random.sample(range(points.points), min(count, points.points)))
+    texts: list[str] = []
+    vectors: dict[str, list[np.ndarray]] = {spec.name: [] for spec in points.vectors}
+    start = 0
+    for ids, matrices, payloads in points.batches(READ_ROWS):
+        for row in range(len(ids)):
+            if start + row in chosen:
+                texts.append(payloads[row]["text"])
+                for name, matrix in matrices.items():
+                    vectors[name].append(matrix[row])
+        start += len(ids)
+    return _Sample(texts, {name: np.array(rows) for name, rows in vectors.items()})
+
+
+def _choose(items: Iterable[Item], count: int) -> list[Item]:
+    """Some of the items, each with the same probability, without keeping the others in memory."""
+    chosen: list[Item] = []
+    for number, item in enumerate(items):
+        if number < count:
+            chosen.append(item)
+        elif (place := random.randrange(number + 1)) < count:
+            chosen[place] = item
+    return chosen
+
+
+def _shapes(vectors: Vectors) -> dict[str, tuple[int, ...]]:
+    return {name: each.shape for name, each in vectors.items()}
+
+
+def _least_cosine(identity: PassIdentity) -> float:
+    return LEAST_COSINE.get(identity.dtype, min(LEAST_COSINE.values()))
