@@ -11,6 +11,7 @@ import ultimate_embedder
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, open_output
+from ultimate_embedder.cli import main
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import OutputError, UsageError
 from ultimate_embedder.models import Encoder
@@ -140,3 +141,15 @@ def test_an_output_is_opened_by_its_folder(write_chunks: WriteChunks, out: Path)
 def test_a_folder_that_is_no_output_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not an output of ultimate-embedder"):
         open_output(tmp_path)
+
+
+def test_the_manifest_of_an_output_of_the_v5_script_names_its_models(
+    write_chunks: WriteChunks, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(write_chunks(["one"]), out, models=str(tiny_model("bert")), quiet=True)
+    (out / "summary.json").rename(out / "embedding_summary.json")
+    assert main(["models", "manifest", str(out)]) == 0
+    assert [entry["model"] for entry in json.loads(capsys.readouterr().out)] == ["tiny-bert"]
+    (out / "embedding_summary.json").unlink()
+    assert main(["models", "manifest", str(out)]) == 2
+    assert "has no summary: its last run was killed" in capsys.readouterr().err

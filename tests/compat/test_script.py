@@ -226,6 +226,7 @@ def test_what_is_known_is_in_the_summary_of_a_run_that_cannot_be_done(script: Sc
 def test_the_summary_can_be_at_a_path_or_have_another_name(script: Script, tmp_path: Path, output: Path) -> None:
     script("--summary", tmp_path / "deep" / "er" / "mine.json")
     assert json.loads((tmp_path / "deep" / "er" / "mine.json").read_text())["collections"]
+    assert (output / "summary.json").read_bytes() == (tmp_path / "deep" / "er" / "mine.json").read_bytes()
     script("--summary", "other.json")
     assert (output / "other.json").is_file()
     assert not (output / "embedding_summary.json").exists()
