@@ -1,8 +1,7 @@
-"""`summary.json` as a contract: the models below are the schema. `make schema` writes them as JSON Schema."""
+"""`summary.json` as a contract: the models below are the schema. `make generated` writes them as JSON Schema."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -242,8 +241,3 @@ class RunSummary(_Part):
             and bool(self.collections)
             and all(collection.status in good for collection in self.collections)
         )
-
-
-def json_schema() -> str:
-    """The JSON Schema of `summary.json`."""
-    return json.dumps(RunSummary.model_json_schema(), indent=2) + "\n"
