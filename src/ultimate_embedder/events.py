@@ -206,6 +206,9 @@ class PassStarted(Event):
     fingerprint: str
     texts: int
     stored_texts: int
+    batch_tokens: int | None = None
+    """The most tokens of a batch, if that was asked for, as is the most rows."""
+    batch_rows_limit: int | None = None
     max_tokens: int | None = None
     """Of the encoder, as is the prompt; None where the model is not loaded and its store does not say."""
     document_prompt: str | None = None
@@ -225,7 +228,9 @@ class WindowTokenized(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEncoded(Event):
-    """A batch is done, checked and handed to the store.
+    """A batch, or the part of it that one device computed, is done, checked and handed to the store.
+
+    It was planned with `planned_rows`; fewer `rows` were run at once where memory had no room for more.
 
     `predicted_bytes` and `measured_bytes` are of the activations at their peak; 0 where nothing was predicted, or
     where the batch was not run whole. `packed`: without padding. `fp32_rows` had to be computed again in fp32.
@@ -235,7 +240,9 @@ class BatchEncoded(Event):
     model_pass: int
     batch_index: int
     device: str
+    dtype: str
     rows: int
+    planned_rows: int
     tokens: int
     padded_tokens: int
     longest: int
@@ -314,11 +321,12 @@ class CompanionPlaced(Event):
     model: str
     device: str
     primary_device: str
+    why: str
 
     @property
     def details(self) -> dict[str, Any]:
         """What happened, as mitigations tell it."""
-        return {"model": self.model, "before": self.primary_device, "after": self.device}
+        return {"model": self.model, "before": self.primary_device, "after": self.device, "reason": self.why}
 
 
 @dataclass(frozen=True, kw_only=True)

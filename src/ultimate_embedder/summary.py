@@ -78,13 +78,17 @@ class PassSummary(_Part):
     fingerprint: str = Field(description="names everything that changes a vector; the folder in store/")
     weight: float
     devices: list[str]
-    dtype: str
+    dtype: str = Field(description="computed in; of several, what was planned: tokens_by_dtype has the shares")
     dim: int = 0
     texts: int = Field(description="different texts in the collection")
     stored_texts: int = Field(description="of these, how many had a vector before the run")
     encoded_texts: int = Field(0, description="texts that this run encoded")
     stored_chunks: int = Field(0, description="chunks that have their vector from this model, when the pass ended")
     batches: int = 0
+    reduced_batches: int = Field(0, description="batches that were run in parts, as memory had no room for all rows")
+    batch_tokens: int | None = Field(None, description="the most tokens of a batch that was asked for")
+    batch_rows_limit: int | None = Field(None, description="the most rows of a batch that was asked for")
+    largest_batch_tokens: int = Field(0, description="padded tokens of the largest batch that was run")
     largest_batch_rows: int = 0
     batch_rows: int = Field(0, description="rows at work at once, at most: the largest batches of all devices together")
     packed_batches: int = Field(0, description="batches that were run without padding, rows laid end to end")
@@ -92,6 +96,7 @@ class PassSummary(_Part):
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
+    tokens_by_dtype: dict[str, int] = Field(default_factory=dict, description="by number format that was computed in")
     truncated: int = 0
     fp32_rows: int = Field(0, description="rows computed again in fp32 because their vectors were unusable")
     seconds: float = 0.0

@@ -173,8 +173,8 @@ def test_two_equal_devices_share_an_exclusive_pass_equally(
         return forward(self, batch)
 
     monkeypatch.setattr(Encoder, "forward", as_fast_as_the_other)
-    monkeypatch.setattr(windows, "FIRST_WINDOW_TEXTS", 400)
-    monkeypatch.setattr(windows, "WINDOW_TEXTS", 400)
+    monkeypatch.setattr(windows, "FIRST_WINDOWS", ())
+    monkeypatch.setattr(windows, "WINDOW_ROWS", 400)
     options = {**OPTIONS, "models": three_models()[:2], "mode": "exclusive"}
     (collection,) = embed(many_chunks, tmp_path, devices="simulated:2x128MiB", **options).collections
     for share in shares(collection):
@@ -279,7 +279,7 @@ def test_the_primary_that_is_kept_gives_way_when_memory_is_short(
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> int:
     """Turns of a quarter of the texts, so that there are four."""
-    monkeypatch.setattr(steps, "TURN", Turn(first_texts=TEXTS // 4, most_texts=TEXTS // 4))
+    monkeypatch.setattr(steps, "TURN", Turn(first_texts=TEXTS // 4, most_texts=TEXTS // 4, multiple_of=1))
     return 4
 
 
@@ -308,7 +308,7 @@ def test_a_warm_cache_saves_moving_from_the_second_turn_on(
 
 def test_turns_grow_until_moving_is_a_small_part_of_them(run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        steps, "TURN", Turn(first_texts=4, moving_share=1e-6)
+        steps, "TURN", Turn(first_texts=4, moving_share=1e-6, multiple_of=1)
     )  # so small that only one long turn can have it
     (collection,) = run(mode="sequential", devices="simulated:64MiB").collections
     assert collection.turn_texts == [4, TEXTS - 4]

@@ -298,7 +298,7 @@ def test_4_batches_are_larger_when_memory_is_what_limits_them(disk: Path, tmp_pa
     """DataParallel splits evenly, so the smaller device decides; alone, a device has only its own memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ULTIMATE_EMBEDDER_DEVICES", "simulated:16MiB+24MiB")
-        patch.setattr(windows, "FIRST_WINDOW_TEXTS", MANY_CHUNKS)
+        patch.setattr(windows, "FIRST_WINDOWS", ())
         write_chunks(tmp_path / "kaggle" / "input" / "test-chunks" / "many", MANY_CHUNKS)
         notebook = Notebook(tmp_path)
         standard = f"exclusive_mode=False, sequential_data_parallel={data_parallel},"

@@ -201,8 +201,10 @@ class SummaryBuilder:
         current.forward_seconds += event.forward_seconds
         current.wait_seconds += event.wait_seconds
         current.fp32_rows += event.fp32_rows
-        done = current.tokens_by_device.get(event.device, 0)
-        current.tokens_by_device[event.device] = done + event.tokens
+        for counts, key in ((current.tokens_by_device, event.device), (current.tokens_by_dtype, event.dtype)):
+            counts[key] = counts.get(key, 0) + event.tokens
+        current.reduced_batches += event.rows < event.planned_rows
+        current.largest_batch_tokens = max(current.largest_batch_tokens, event.padded_tokens)
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
         current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
         if event.measured_bytes and event.predicted_bytes:
@@ -222,6 +224,10 @@ class SummaryBuilder:
         current.dim, current.truncated = event.dim, event.truncated
         current.seconds = event.seconds
         current.batch_rows = event.batch_rows
+        if event.devices:  # those that worked; before, those that were planned
+            current.devices = event.devices
+        if len(current.tokens_by_dtype) == 1:
+            (current.dtype,) = current.tokens_by_dtype
         settled = [
             error
             for (number, _), errors in self._prediction_errors.items()
