@@ -245,13 +245,13 @@ def test_models_that_do_not_fit_together_run_one_after_the_other_below_the_ceili
 def test_auto_means_simultaneous_where_all_fit(run: MakeRun) -> None:
     summary = run(devices="simulated:2x256MiB")
     assert summary.ensemble_mode == summary.collections[0].mode == "simultaneous"
-    assert "all models fit on the devices" in summary.collections[0].mode_reason
+    assert "all models fit on the GPUs" in summary.collections[0].mode_reason
 
 
 def test_auto_means_exclusive_where_they_do_not(run: MakeRun) -> None:
     (collection,) = run(devices="simulated:96MiB").collections
     assert collection.mode == "exclusive"
-    assert "MB for tiny-qwen2 beside the models before it" in collection.mode_reason
+    assert "MB for tiny-xlm-roberta beside the models before it" in collection.mode_reason
 
 
 def test_the_primary_that_is_kept_is_there_for_the_next_collection(
@@ -373,7 +373,7 @@ def test_companions_on_the_first_device_wait_when_the_primary_runs_out_of_memory
         return forward(self, batch)
 
     monkeypatch.setattr(Encoder, "forward", failing_once)
-    (collection,) = run(mode="simultaneous", devices="simulated:256MiB").collections
+    (collection,) = run(mode="simultaneous", devices="simulated:256MiB", companions="share").collections
     paused = [each.details for each in collection.mitigations if each.type == "companion_paused"]
     assert [(each["model"], each["device"]) for each in paused] == [(name, "simulated:0") for name in NAMES[1:]]
     assert mitigations(collection)["oom_pause_companions"] == 1

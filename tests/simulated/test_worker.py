@@ -97,6 +97,7 @@ def test_oom_bisects_only_the_failing_batch_and_remembers_the_size(make_bench: M
     bench = make_bench(256 * MiB)
     worker = bench.worker()
     rows_before = worker.rows_that_fit(many())
+    bench.reports.clear()
     bench.controls.fail_after(0, 40)
     check(bench, worker)
     assert bench.kinds() == ["adaptive_batch_reduce_after_oom", "oom_bisect"]
@@ -266,8 +267,8 @@ def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(
     steps: list[tuple[str, int]] = []
     start, finish = Worker.start, Worker.finish
 
-    def noted_start(self: Worker, tokenized: TokenizedTexts, batch: Batch) -> StartedBatch:
-        started = start(self, tokenized, batch)
+    def noted_start(self: Worker, tokenized: TokenizedTexts, batch: Batch, planned_rows: int) -> StartedBatch:
+        started = start(self, tokenized, batch, planned_rows)
         steps.append(("start", id(started.rows)))
         return started
 
