@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.chunks import ChunkTable, LoadedChunks, find_collections, load_chunks, table
-from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Event, IdRepeated, Warned
-from ultimate_embedder.types import Collection, Rejected, RepeatedId
+from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Event, IdDuplicated, Warned
+from ultimate_embedder.types import Collection, DuplicateId, Rejected
 
 A, B = "a_chunks.json", "b_chunks.json"
 
@@ -57,8 +57,8 @@ def rejected(seen: list[Event]) -> list[Rejected]:
     return [event.rejected for event in seen if isinstance(event, ChunkRejected)]
 
 
-def repeated(seen: list[Event]) -> list[RepeatedId]:
-    return [event.repeated for event in seen if isinstance(event, IdRepeated)]
+def repeated(seen: list[Event]) -> list[DuplicateId]:
+    return [event.duplicate for event in seen if isinstance(event, IdDuplicated)]
 
 
 def warnings(seen: list[Event]) -> list[str]:
@@ -150,13 +150,13 @@ def test_an_id_from_content_depends_on_the_file(load: Load, seen: list[Event]) -
 def test_an_id_repeated_in_another_file_is_told_apart_by_the_file(load: Load, seen: list[Event]) -> None:
     loaded = load({A: [{"id": "x", "text": "one"}], f"sub/{B}": ["first", {"id": "x", "text": "two"}]})
     assert ids(loaded)[::2] == ["x", f"x@sub/{B}"]
-    assert repeated(seen) == [RepeatedId("x", f"sub/{B}", 1, f"x@sub/{B}")]
+    assert repeated(seen) == [DuplicateId("x", f"sub/{B}", 1, f"x@sub/{B}")]
 
 
 def test_an_id_repeated_in_the_same_file_is_told_apart_by_the_position(load: Load, seen: list[Event]) -> None:
     loaded = load({A: [{"id": "x", "text": "one"}, {"id": "x", "text": "two"}]})
     assert ids(loaded) == ["x", f"x@{A}#1"]
-    assert repeated(seen) == [RepeatedId("x", A, 1, f"x@{A}#1")]
+    assert repeated(seen) == [DuplicateId("x", A, 1, f"x@{A}#1")]
 
 
 def test_an_id_repeated_in_two_ways_is_told_apart_by_file_and_position(load: Load, seen: list[Event]) -> None:

@@ -144,9 +144,9 @@ def test_truncated_chunks_are_counted_also_when_they_share_a_text(finished: Path
 
 def test_a_repeated_id_is_told_with_its_new_name(finished: Path) -> None:
     (collection,) = read_summary(finished).collections
-    (repeated,) = collection.repeated_ids
+    (repeated,) = collection.duplicate_ids
     assert (repeated.chunk_id, repeated.position, repeated.renamed_to) == ("chunk-0", 42, "chunk-0@a_chunks.json#42")
-    assert collection.chunks.repeated_ids == 1
+    assert collection.chunks.duplicate_ids == 1
 
 
 def test_the_events_begin_and_end_with_the_run(finished: Path) -> None:
