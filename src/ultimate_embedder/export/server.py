@@ -128,7 +128,7 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
 
 
 def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator[slice]:
-    """Cut a batch where its points would make a request that Qdrant refuses for its size."""
+    """Split a batch into requests below Qdrant's size limit."""
     start, size = 0, 0
     for row, payload in enumerate(payloads):
         more = len(json.dumps(payload)) + vector_bytes
@@ -140,25 +140,25 @@ def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator
 
 
 def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
-    """What keeps our points out of a collection with such vectors."""
+    """How the vectors of a collection differ from ours, or None."""
     there = {UNNAMED: vectors} if isinstance(vectors, models.VectorParams) else dict(vectors or {})
     for spec in ours:
         if spec.name == UNNAMED and UNNAMED not in there:
-            return f"named vectors, ours have no name and {spec.dim} numbers"
+            return f"named vectors, but ours are unnamed with {spec.dim} dimensions"
     if set(there) != {spec.name for spec in ours}:
-        return f"{_names(there)}, ours are called {', '.join(spec.name for spec in ours)}"
+        return f"{_names(there)}, but ours are named {', '.join(spec.name for spec in ours)}"
     for spec in ours:
-        which, theirs = f" called {spec.name}" if spec.name else "", there[spec.name]
+        which, theirs = f" named {spec.name}" if spec.name else "", there[spec.name]
         if theirs.size != spec.dim:
-            return f"vectors{which} of {theirs.size} numbers, ours have {spec.dim}"
+            return f"vectors{which} with {theirs.size} dimensions, but ours have {spec.dim}"
         if theirs.distance != models.Distance.COSINE:
-            return f"the distance {theirs.distance.value}{which}, ours wants Cosine"
+            return f"vectors{which} with {theirs.distance.value} distance, but ours need Cosine"
     return None
 
 
 def _names(vectors: Iterable[str]) -> str:
     names = [name for name in vectors if name]
-    return f"vectors called {', '.join(names)}" if names else "vectors without a name"
+    return f"vectors named {', '.join(names)}" if names else "unnamed vectors"
 
 
 class _Journal:
