@@ -229,7 +229,7 @@ def make_config(
         ),
     ] = DEFAULT_EXPORTS,
     summary: Annotated[
-        Folder | None, Option("file for the summary", OUTPUT, "PATH", default="DIR/summary.json", read=_summary_file)
+        Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
     quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
 ) -> RunConfig:
