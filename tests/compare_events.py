@@ -147,8 +147,7 @@ def _totals(events: Events) -> dict[str, Any]:
             case "ModeChosen":
                 totals[f"{where}: mode"] = [event["mode"], event["fusion"], event["weights"]]
             case "VectorsFused":
-                vectors = event["dims"] if "dims" in event else {each["name"]: each["dim"] for each in event["vectors"]}
-                totals[f"{where}: points"] = [event["points"], vectors]
+                totals[f"{where}: points"] = [event["points"], _dims(event)]
             case "ExportWritten":
                 totals[f"{where}: export {event['exported']['kind']}"] = event["exported"]["rows"]
             case "CollectionFinished":
@@ -156,6 +155,11 @@ def _totals(events: Events) -> dict[str, Any]:
             case "RunFinished":
                 totals["failed"] = event["error"] is not None
     return dict(sorted(totals.items()))
+
+
+def _dims(event: dict[str, Any]) -> dict[str, Any]:
+    dims: dict[str, Any] = event.get("dims") or {each["name"]: each["dim"] for each in event["vectors"]}
+    return dims
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
