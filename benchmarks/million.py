@@ -1,4 +1,4 @@
-"""A million chunks through a trivial encoder, killed twice on the way: does it complete, and does memory stay flat?
+"""A million chunks through a trivial encoder, killed twice during the run: does it complete, and does memory stay constant?
 
 make million         # prints memory at each quarter and writes build/million.json
 """
@@ -25,12 +25,12 @@ PROGRAM = "import sys; from ultimate_embedder.cli import main; sys.exit(main(sys
 
 
 def stored(output: Path) -> int:
-    """Vectors that are on disk and count."""
+    """The number of valid vectors on disk."""
     return sum(line["rows"] for path in output.glob("*/store/*") if path.is_dir() for line in read_ledger(path))
 
 
 class Run:
-    """One try at the whole, watched from outside."""
+    """One attempt at the whole run, monitored from outside."""
 
     def __init__(self, command: list[str], output: Path) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -38,7 +38,7 @@ class Run:
         self._peak_bytes = 0
 
     def watch(self, quarters: list[int], kill_at: int | None, rows: list[dict[str, Any]]) -> bool:
-        """Watch until the end, or kill when so many vectors are stored; notes memory as quarters are passed."""
+        """Wait for the end, or kill it when this many vectors are stored; records memory at each quarter."""
         started = time.monotonic()
         while self._process.poll() is None:
             time.sleep(0.5)

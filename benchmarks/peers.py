@@ -1,4 +1,4 @@
-"""Vectors a second, against the programs that people use today: same texts, same machine, interleaved rounds.
+"""Vectors per second, compared with other programs: same texts, same machine, interleaved rounds.
 
     make bench-quick      # under 3 minutes: sentence-transformers, ONNX Runtime by hand, ours
     make bench            # all peers, each in its own process, fastembed and infinity in their own venvs
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str, Any]:
-    """Run every contender once a round, and the machine's own limit beside them."""
+    """Run every contender once per round, and measure the limit of the machine."""
     model = model_folder()
     encoder = load_encoder(resolve_model("all-minilm-l6-v2"), "float32", "cpu")
     lengths = encoder.tokenize(texts).lengths
@@ -125,7 +125,7 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str,
 
 
 def print_table(result: dict[str, Any]) -> None:
-    """One row a contender, the fastest first."""
+    """Print one row per contender, the fastest first."""
     print(
         f"{result['texts']} texts, {result['mean_tokens']:.0f} tokens on average, {result['rounds']} rounds, interleaved"
     )
@@ -169,7 +169,7 @@ def _python(name: str) -> str | None:
         install = [str(python), "-m", "pip", "install", "--quiet"]
         if any(subprocess.run([*install, *packages], check=False).returncode for packages in OWN_VENV[name]):
             shutil.rmtree(venv)
-            print(f"  {name} cannot be installed here, and is left out", file=sys.stderr)
+            print(f"  {name} cannot be installed here and is skipped", file=sys.stderr)
             return None
     return str(python)
 

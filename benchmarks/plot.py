@@ -8,7 +8,7 @@ WIDTH, LABELS, ROW = 760, 250, 26
 
 
 def bars(path: Path, title: str, rows: list[tuple[str, float]], mark: float, mark_label: str) -> None:
-    """One bar a row, and a line where the mark is."""
+    """One bar per row, and a line at the mark."""
     scale = (WIDTH - LABELS - 60) / max([mark, *(value for _, value in rows)])
     height = ROW * (len(rows) + 2)
     parts = [

@@ -59,7 +59,7 @@ def trivial_model(folder: Path) -> None:
 
 
 def measure(count: int, root: Path, exports: str) -> dict[str, Any]:
-    """Embed `count` chunks in this process and say what it took."""
+    """Embed `count` chunks in this process and return time and memory."""
     import psutil
 
     from ultimate_embedder import embed

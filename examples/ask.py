@@ -1,4 +1,4 @@
-"""Ask a question of the vectors that `embed` made, through the Qdrant shard it exported.
+"""Search an output of `embed`, with the Qdrant shard that it exported.
 
 python examples/ask.py OUT "How do I send the vectors to a Qdrant server?"
 """

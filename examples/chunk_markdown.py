@@ -1,8 +1,8 @@
-"""A small chunker: cuts Markdown files at their headings and writes the chunk files that `embed` reads.
+"""A small chunker: splits Markdown files at their headings and writes the chunk files that `embed` reads.
 
     python examples/chunk_markdown.py README.md docs --output chunks/handbook
 
-It exists so that the demo has something to embed. Bring your own chunker for real documents.
+It is made for the demo. Use your own chunker for real documents.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LONGEST_CHUNK = 700  # characters; short enough for a model of 256 tokens
 
 
 def chunk_file(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield one chunk a section; long sections are cut between paragraphs."""
+    """Yield one chunk per section; long sections are split between paragraphs."""
     section_path: list[str] = []
     number = 0
     for section in re.split(r"(?m)^(?=#{1,4} )", path.read_text("utf-8")):
         if heading := re.match(r"(#{1,4}) (.+)", section):
             section_path = [*section_path[: len(heading[1]) - 1], heading[2].strip()]
-        for text in cut(section):
+        for text in split_section(section):
             yield {
                 "text": text,
                 "metadata": {
@@ -36,12 +36,12 @@ def chunk_file(path: Path) -> Iterator[dict[str, Any]]:
             number += 1
 
 
-def cut(section: str) -> Iterator[str]:
-    """Join paragraphs until the next one would make the chunk too long."""
+def split_section(section: str) -> Iterator[str]:
+    """Join paragraphs up to the longest chunk."""
     text = ""
     paragraphs = re.split(r"\n{2,}", section.strip())
     if len(paragraphs) == 1 and re.fullmatch(r"#+ .+", paragraphs[0]):
-        return  # a heading and nothing below it
+        return  # a heading without text
     for paragraph in paragraphs:
         if text and len(text) + len(paragraph) > LONGEST_CHUNK:
             yield text
@@ -52,7 +52,7 @@ def cut(section: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Chunk every Markdown file that is named, or lies in a folder that is named."""
+    """Chunk the given Markdown files, and those in the given folders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("--output", required=True, type=Path)

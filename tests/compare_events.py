@@ -74,7 +74,9 @@ def describe(events: Events, concurrent: bool) -> dict[str, Any]:
 
 def _label(event: dict[str, Any]) -> str:
     model = _model(event)
-    kind = f"Mitigated {event['kind']}" if event["event"] == "Mitigated" else event["event"]
+    # where companions are placed used to be told as a mitigation
+    mitigated = event["event"] in ("Mitigated", "CompanionPlaced")
+    kind = f"Mitigated {event['kind']}" if mitigated else event["event"]
     what = event.get("kind") if event["event"] == "ExportStarted" else None
     return " ".join(str(part) for part in (kind, model, what) if part)
 
@@ -145,7 +147,7 @@ def _totals(events: Events) -> dict[str, Any]:
             case "ModeChosen":
                 totals[f"{where}: mode"] = [event["mode"], event["fusion"], event["weights"]]
             case "VectorsFused":
-                totals[f"{where}: points"] = [event["points"], event["dims"]]
+                totals[f"{where}: points"] = [event["points"], _dims(event)]
             case "ExportWritten":
                 totals[f"{where}: export {event['exported']['kind']}"] = event["exported"]["rows"]
             case "CollectionFinished":
@@ -153,6 +155,11 @@ def _totals(events: Events) -> dict[str, Any]:
             case "RunFinished":
                 totals["failed"] = event["error"] is not None
     return dict(sorted(totals.items()))
+
+
+def _dims(event: dict[str, Any]) -> dict[str, Any]:
+    dims: dict[str, Any] = event.get("dims") or {each["name"]: each["dim"] for each in event["vectors"]}
+    return dims
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ def _doubled(value: int, option: str) -> int:
 
 def make(
     place: Annotated[str, Option("where", "basics", "PLACE", positional=True)],
-    color: Annotated[str, Option("which color", "looks", "COLOR", words=("red", "green"))] = "red",
+    color: Annotated[str, Option("which color", "looks", "COLOR", choices=("red", "green"))] = "red",
     *,
     size: Annotated[
         int | None, Option("how large", "looks", "N", read=_doubled, default="medium", field="size_cm")

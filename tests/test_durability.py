@@ -176,9 +176,7 @@ def test_a_flipped_bit_is_found_and_only_its_shard_is_redone(
     flip_a_byte(shards[1])
     (after,) = run(chunks, tmp_path / "out").collections
     assert after.chunks.newly_encoded == rows < 300
-    assert (
-        f"{shards[1]} is damaged (its checksum does not match); its {rows} vectors are computed again" in after.warnings
-    )
+    assert f"{shards[1]} is damaged (its checksum does not match); recomputing its {rows} vectors" in after.warnings
     assert (vectors(tmp_path / "out") * before).sum(1).min() > 0.99999
     assert run(chunks, tmp_path / "out").collections[0].warnings == []
 
@@ -234,7 +232,7 @@ def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
     assert np.array_equal(made[0], made[2])
 
 
-def test_fresh_computes_everything_anew(chunks: Path, tmp_path: Path) -> None:
+def test_fresh_recomputes_everything(chunks: Path, tmp_path: Path) -> None:
     run(chunks, tmp_path / "out")
     assert run(chunks, tmp_path / "out", fresh=True).collections[0].chunks.newly_encoded == 300
 
@@ -254,7 +252,7 @@ def test_a_stopped_run_counts_only_what_has_a_vector(chunks: Path, tmp_path: Pat
     assert stopped["chunks"]["embedded"] == stopped["passes"][0]["encoded_texts"]
 
 
-def test_a_damaged_export_is_written_anew(chunks: Path, tmp_path: Path) -> None:
+def test_a_damaged_export_is_rewritten(chunks: Path, tmp_path: Path) -> None:
     run(chunks, tmp_path / "out")
     before = (tmp_path / "out" / "c" / "embeddings.npy").read_bytes()
     flip_a_byte(tmp_path / "out" / "c" / "embeddings.npy")
@@ -262,22 +260,21 @@ def test_a_damaged_export_is_written_anew(chunks: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "c" / "embeddings.npy").read_bytes() == before
 
 
-def test_an_export_of_earlier_chunks_does_not_stay_behind(chunks: Path, tmp_path: Path) -> None:
+def test_an_export_of_earlier_chunks_is_deleted(chunks: Path, tmp_path: Path) -> None:
     run(chunks, tmp_path / "out", exports="npy,parquet")
     write(chunks, ["only", "two"])
     (done,) = run(chunks, tmp_path / "out", exports="npy").collections
     assert not (tmp_path / "out" / "c" / "chunks.parquet").exists()
-    assert done.warnings == [
-        f"{tmp_path / 'out' / 'c' / 'chunks.parquet'} was of other chunks or vectors and has been deleted"
-    ]
+    path = tmp_path / "out" / "c" / "chunks.parquet"
+    assert done.warnings == [f"deleted {path}: it was out of date, and --export does not include parquet"]
 
 
 def test_an_output_among_the_chunks_is_refused_or_told(chunks: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds chunk files"):
+    with pytest.raises(UsageError, match="contains chunk files"):
         run(chunks, chunks / "c")
     run(chunks, chunks / "out")
     (warning,) = run(chunks, tmp_path / "elsewhere").warnings
-    assert warning == f"{chunks / 'out'}: not read, as it is an output of this program"
+    assert warning == f"{chunks / 'out'}: skipped, as it is an output of ultimate-embedder"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +296,7 @@ def test_options_that_mean_nothing_are_refused(
 # moving
 
 
-def test_a_copied_output_goes_on_where_it_was(chunks: Path, tmp_path: Path) -> None:
+def test_a_copied_output_is_resumed(chunks: Path, tmp_path: Path) -> None:
     run(chunks, tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     assert run(chunks, tmp_path / "there").collections[0].chunks.newly_encoded == 0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ultimate_embedder.files import (
+    atomic_file,
+    atomic_folder,
     file_sha256,
     folder_sha256,
     remove_leftovers,
     size_bytes,
-    whole_file,
-    whole_folder,
     write_json,
 )
 
@@ -29,20 +29,20 @@ def make_folder(path: Path, files: dict[str, str]) -> Path:
 
 
 def write_half_a_file(path: Path, error: type[BaseException]) -> None:
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"half")
         raise error
 
 
 def write_half_a_folder(path: Path, error: type[BaseException]) -> None:
-    with whole_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         make_folder(temporary, {"half": "1"})
         raise error
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.bin"
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"half")
         assert not path.exists()
         file.write(b" whole")
@@ -67,14 +67,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_write_replaces_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"old and longer")
-    with whole_file(tmp_path / "a.bin") as file:
+    with atomic_file(tmp_path / "a.bin") as file:
         file.write(b"new")
     assert (tmp_path / "a.bin").read_bytes() == b"new"
     assert names(tmp_path) == ["a.bin"]
 
 
 def test_two_writers_of_one_name_do_not_mix(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "a.bin") as first, whole_file(tmp_path / "a.bin") as second:
+    with atomic_file(tmp_path / "a.bin") as first, atomic_file(tmp_path / "a.bin") as second:
         first.write(b"first")
         second.write(b"second")
     assert (tmp_path / "a.bin").read_bytes() == b"first"
@@ -83,7 +83,7 @@ def test_two_writers_of_one_name_do_not_mix(tmp_path: Path) -> None:
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "shard"
-    with whole_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         make_folder(temporary, {"a": "1", "sub/b": "2"})
         assert not path.exists()
     assert names(path) == ["a", "sub", "sub/b"]
@@ -106,7 +106,7 @@ def test_a_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
 
 def test_a_folder_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:
     make_folder(tmp_path / "shard", {"old": "1", "both": "1"})
-    with whole_folder(tmp_path / "shard") as temporary:
+    with atomic_folder(tmp_path / "shard") as temporary:
         make_folder(temporary, {"new": "2", "both": "2"})
     assert names(tmp_path) == ["shard", "shard/both", "shard/new"]
     assert (tmp_path / "shard" / "both").read_text() == "2"
@@ -124,7 +124,7 @@ def test_leftovers_of_a_folder_that_is_not_there_are_no_error(tmp_path: Path) ->
 
 
 def test_a_killed_write_is_a_leftover(tmp_path: Path) -> None:
-    writing = whole_file(tmp_path / "a.npy")
+    writing = atomic_file(tmp_path / "a.npy")
     writing.__enter__().write(b"half")
     assert len(names(tmp_path)) == 1
     remove_leftovers(tmp_path)

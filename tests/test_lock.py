@@ -41,12 +41,10 @@ def refusal(output: Path) -> str:
     return str(caught.value)
 
 
-def test_a_second_process_is_refused_and_told_who_holds_the_folder(
-    tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
+def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     since = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
     expected = rf"{re.escape(str(tmp_path))} is in use by process {holder.pid} {since}\. "
-    assert re.fullmatch(expected + r"Wait for it, or choose another --output\.", refusal(tmp_path))
+    assert re.fullmatch(expected + r"Wait until it ends, or choose another --output\.", refusal(tmp_path))
 
 
 def test_a_refusal_does_not_disturb_the_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

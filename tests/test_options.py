@@ -124,7 +124,7 @@ def test_a_chunk_folder_that_is_not_there_is_refused(chunks: Path) -> None:
 def test_an_output_that_is_a_file_is_refused(chunks: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
     file.touch()
-    assert refusal(chunks, file) == f"--output {file} is a file. Give a folder, or a name that is still free."
+    assert refusal(chunks, file) == f"--output {file} is a file. Give a folder, or a path that does not exist yet."
 
 
 @pytest.mark.parametrize("detour", ["", "../chunks", "sub/.."])
@@ -194,7 +194,7 @@ def test_a_deadline_in_the_past_or_never_is_refused(chunks: Path, deadline: floa
 
 
 def test_a_number_in_words_is_refused(chunks: Path) -> None:
-    assert refusal(chunks, max_tokens="x") == "--max-tokens 'x': not a whole number."
+    assert refusal(chunks, max_tokens="x") == "--max-tokens 'x': not an integer."
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -222,7 +222,7 @@ def test_parallel_is_the_old_name_of_simultaneous(chunks: Path) -> None:
 
 def test_the_mode_for_one_model_is_refused_for_several(chunks: Path) -> None:
     assert config(chunks, models="bge-m3", mode="single").mode == "single"
-    expected = "--mode single takes one model, and --models names 2. Drop --mode."
+    expected = "--mode single takes one model, but --models names 2. Drop --mode."
     assert refusal(chunks, models="bge-m3,all-minilm-l6-v2", mode="single") == expected
 
 
@@ -257,13 +257,13 @@ def test_a_lower_limit_of_tokens_is_beside_the_limit(chunks: Path) -> None:
     assert (made.max_tokens, made.token_cap) == (512, 8)
 
 
-def test_what_is_there_cannot_be_skipped_and_computed_anew(chunks: Path) -> None:
+def test_fresh_and_skip_existing_contradict_each_other(chunks: Path) -> None:
     assert config(chunks, skip_existing=True).skip_existing
     expected = "--fresh and --skip-existing contradict each other. Drop one."
     assert refusal(chunks, skip_existing=True, fresh=True) == expected
 
 
-def test_what_is_there_cannot_be_gone_on_from_and_computed_anew(chunks: Path) -> None:
+def test_fresh_and_resume_from_contradict_each_other(chunks: Path) -> None:
     expected = "--fresh and --resume-from contradict each other. Drop one."
     assert refusal(chunks, resume_from=chunks, fresh=True) == expected
 

@@ -68,8 +68,8 @@ def test_without_a_sample_only_checksums_are_compared(output: Path, verify: Veri
     ("damaged", "words"),
     [
         ("c/store/*/shard-00000.npy", "is damaged (its checksum does not match)"),
-        ("c/embeddings.npy", "is not what was exported (its checksum does not match)"),
-        ("c/chunks.parquet", "is not what was exported"),
+        ("c/embeddings.npy", "is damaged or was changed (its checksum does not match)"),
+        ("c/chunks.parquet", "is damaged or was changed"),
     ],
 )
 def test_a_flipped_bit_anywhere_is_found(output: Path, verify: Verify, damaged: str, words: str) -> None:
@@ -86,7 +86,7 @@ def test_stored_vectors_of_another_text_are_found_by_computing_some_again(output
     spoil_stored_vectors(output)
     code, lines = verify(output, "--sample", "3")
     assert code == 1
-    assert len([line for line in lines if "does not agree with its text (cosine" in line]) == 3
+    assert len([line for line in lines if "does not match its text (cosine" in line]) == 3
     assert lines[-1] == "checked 1 shard and 3 exports; recomputed 3 vectors: 3 do not match"
 
 
@@ -136,8 +136,11 @@ def test_what_is_unknown_without_a_summary_is_told_and_the_rest_is_compared(
     (out / "summary.json").unlink()
     code, lines = verify(out)
     assert code == NOT_CHECKED
-    assert lines[0] == "not checked: c: tiny-bert is not in the registry, and no summary says where it is"
-    assert lines[1] == "not checked: c: chunks.parquet: no summary says which of the stored vectors it was made of"
+    assert lines[0] == "not checked: c: tiny-bert is not in the registry, and there is no summary with its path"
+    assert (
+        lines[1]
+        == "not checked: c: chunks.parquet: there is no summary that says which of the stored vectors it was made from"
+    )
     assert lines[2] == "checked 2 shards and 3 exports; recomputed 20 vectors: all match"
 
 
@@ -151,7 +154,7 @@ def test_vectors_without_texts_are_not_called_good(chunks: Path, tmp_path: Path,
     code, lines = verify(out)
     assert code == NOT_CHECKED
     assert lines[0] == (
-        "not checked: c: there are no texts to recompute vectors of: no chunks.parquet and points.jsonl, "
+        "not checked: c: there are no texts to recompute vectors from: no chunks.parquet and points.jsonl, "
         f"and the chunk files are not at {chunks}"
     )
     assert lines[1:] == ["checked 1 shard and 1 export; recomputed 0 vectors"]
@@ -163,7 +166,7 @@ def test_a_model_that_has_changed_is_told(chunks: Path, tmp_path: Path, verify: 
     (model / "README.md").write_text("changed")
     code, lines = verify(tmp_path / "out")
     assert code == NOT_CHECKED
-    assert lines[0] == "not checked: c: mine here is not the one that made the vectors (its files differ)"
+    assert lines[0] == "not checked: c: mine on this machine is not the model of these vectors (its files differ)"
 
 
 def test_a_collection_whose_folder_is_gone_is_told(output: Path, verify: Verify) -> None:

@@ -1,4 +1,4 @@
-"""The Python entry point: a run with everything that watches it."""
+"""The Python entry point: a run with progress, event log and summary."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ultimate_embedder.stop import StopSwitch
 
 @with_options_of(make_config)
 def embed(config: RunConfig) -> RunSummary:
-    """Embed every collection below `chunks` into `output` and give the summary.
+    """Embed every collection below `chunks` into `output` and return the summary.
 
     Takes the options of the command line, with underscores: `models=["bge-m3"]`, `max_tokens=512`,
-    `exports=["npy"]`. A collection that fails is in the summary (`summary.ok` is False then); what keeps
-    the whole run from starting (a missing model, a wrong option) is raised.
+    `exports=["npy"]`. A collection that fails is recorded in the summary (`summary.ok` is False then); an error
+    that prevents the run from starting (a missing model, an invalid option) is raised.
     """
     return run_and_report(config, quiet=config.quiet)
 
@@ -32,9 +32,9 @@ def embed(config: RunConfig) -> RunSummary:
 def run_and_report(
     config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), session: Session | None = None
 ) -> RunSummary:
-    """Run, show progress, and leave the event log and the summary behind, however the run ends.
+    """Run, show progress, and write the event log and the summary, even if the run fails.
 
-    `watch` gets every event too; `session` may hold devices and models that an earlier run has opened.
+    `watch`: further event sinks; `session`: devices and models that an earlier run has opened.
     """
     if must_check_locks():
         check_lock_order(True)
@@ -48,14 +48,14 @@ def run_and_report(
         if not config.dry_run:
             log = EventLog(output.events_path)
             stack.callback(log.close)
-            sinks[:0] = [log, lambda event: output.forget_summary(copy) if isinstance(event, RunStarted) else None]
+            sinks[:0] = [log, lambda event: output.delete_summary(copy) if isinstance(event, RunStarted) else None]
         emit = fan_out(sinks)
         existed, was_output, refused = config.output.exists(), output.exists, False
         try:
             run(config, emit, stop, session)
         except BaseException as error:
             refused = isinstance(error, UsageError) and not was_output
-            emit(RunFinished(error=_in_words(error), seconds=time.perf_counter() - started))
+            emit(RunFinished(error=_describe_error(error), seconds=time.perf_counter() - started))
             raise
         finally:
             if builder.began and not config.dry_run:
@@ -70,15 +70,15 @@ def run_and_report(
 
 
 def _remove_new_output(output: Output, existed: bool) -> None:
-    """Remove what a refused run wrote into a folder that was no output before."""
-    with contextlib.suppress(OSError):  # what cannot be removed is harmless
+    """Remove what a rejected run wrote into a folder that was not an output before."""
+    with contextlib.suppress(OSError):  # a file that cannot be removed does no harm
         for path in (output.events_path, output.lock_path):
             path.unlink(missing_ok=True)
         if not existed:
             output.folder.rmdir()
 
 
-def _in_words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(error) if isinstance(error, UltimateEmbedderError) else f"{type(error).__name__}: {error}"

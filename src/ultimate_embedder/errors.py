@@ -1,17 +1,17 @@
-"""What can go wrong, as a tree.
+"""All errors, as a tree.
 
 UltimateEmbedderError
-├── UsageError           an option or a path that cannot work; nothing was started (exit code 2)
-├── ModelError           a model that is broken, unreachable or of the wrong kind
-│   └── MissingModelError    it is not on this machine, and the network was not to be used
-├── LeaseError           devices that somebody else works on
+├── UsageError           an invalid option or path; nothing was started (exit code 2)
+├── ModelError           a model is damaged, unreachable or of the wrong kind
+│   └── MissingModelError    it is not on this machine, and --offline is set
+├── LeaseError           another model holds the devices
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
-├── StoppedError         a deadline or the user ended the run; what is done is kept (exit code 3)
-└── UploadError          Qdrant refused, or stayed away
+├── StoppedError         a deadline or the user stopped the run; stored vectors are kept (exit code 3)
+└── UploadError          Qdrant rejected the upload or could not be reached
 
 Every message says what is wrong, where, and what to do next.
-A record that cannot be embedded is not an error: it becomes a `Rejected` and the rest goes on.
+A record that cannot be embedded is not an error: it becomes a `Rejected`, and the run continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UltimateEmbedderError(Exception):
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drop the frames of an error, whose variables may hold gigabytes on a device, and keep what they say as text."""
+    """Drop the frames of an error, whose variables may hold gigabytes on a device; keep the traceback as text."""
     error.original_traceback = "".join(traceback.format_exception(error))  # type: ignore[attr-defined]
     following: BaseException | None = error
     while following is not None:
@@ -38,25 +38,25 @@ def traceback_of(error: BaseException) -> str:
 
 
 class UsageError(UltimateEmbedderError):
-    """An option or a path that cannot work."""
+    """An invalid option or path."""
 
 
 class ModelError(UltimateEmbedderError):
-    """A model that is missing, broken or of the wrong kind."""
+    """A model that is missing, damaged or of the wrong kind."""
 
 
 class MissingModelError(ModelError):
-    """A model that is not on this machine, or not wholly, when the network must not be used."""
+    """A model that is missing or incomplete on this machine while the network must not be used."""
 
     def __init__(self, model: str, why: str) -> None:
-        fetch = f"Fetch it with 'ultimate-embedder models pull {model}', or drop --offline"
-        super().__init__(f"{model} {why}. {fetch} (unset HF_HUB_OFFLINE, if it is set).")
+        hint = f"Download it with 'ultimate-embedder models pull {model}', or drop --offline"
+        super().__init__(f"{model} {why}. {hint} (unset HF_HUB_OFFLINE, if it is set).")
         self.model = model
         self.why = why
 
 
 class LeaseError(UltimateEmbedderError):
-    """Devices that another model holds, where waiting was not wanted."""
+    """Devices that another model holds, requested without waiting."""
 
 
 class OutputError(UltimateEmbedderError):
@@ -68,8 +68,8 @@ class NoVectorsError(UltimateEmbedderError):
 
 
 class StoppedError(UltimateEmbedderError):
-    """A deadline or the user ended the run before everything was done."""
+    """A deadline or the user stopped the run before it was complete."""
 
 
 class UploadError(UltimateEmbedderError):
-    """Qdrant refused the upload, or stayed away."""
+    """Qdrant rejected the upload or could not be reached."""

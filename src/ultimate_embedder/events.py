@@ -1,6 +1,6 @@
-"""What happens during a run, as it happens.
+"""The events of a run.
 
-The parts emit events and keep no statistics; progress, summary and `events.jsonl` are made of events alone.
+The parts emit events and keep no statistics; progress, summary and `events.jsonl` are made from events alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.types import ExportedFile, MemorySnapshot, Rejected, RepeatedId, Status, VectorSpec
+from ultimate_embedder.types import DuplicateId, ExportedFile, MemorySnapshot, Rejected, Status, VectorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all events; `collection` is None for what concerns the whole run."""
+    """Base of all events; `collection` is None for events of the run as a whole."""
 
     collection: str | None = None
     timestamp: float = field(default_factory=time.time)
@@ -34,13 +34,13 @@ AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 def repeated(event: AnyEvent) -> AnyEvent:
-    """The same event, told now: of what an earlier run did and this one profits from."""
+    """The same event with the current time: this run reuses what an earlier run of the session did."""
     return dataclasses.replace(event, timestamp=time.time())
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
-    """Options are resolved and nothing is wrong with them."""
+    """The options are resolved and valid."""
 
     options: RunConfig
     chunks: str
@@ -62,10 +62,10 @@ class ChunkRejected(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdRepeated(Event):
-    """Two chunks of a collection share an id; the later one got another."""
+class IdDuplicated(Event):
+    """Two chunks of a collection have the same id; the later one was renamed."""
 
-    repeated: RepeatedId
+    duplicate: DuplicateId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class ModelResolved(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMissing(Event):
-    """A companion is not on this machine, and the user said that it may be missing; the others weigh more."""
+    """A companion is missing and `--allow-missing-companions` is set; the weights of the others increase."""
 
     model: str
     why: str
@@ -105,7 +105,7 @@ class ModelMissing(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFetchStarted(Event):
-    """Files of a model are about to be fetched from the hub."""
+    """Files of a model are about to be downloaded from the hub."""
 
     model: str
     files: int
@@ -114,7 +114,7 @@ class ModelFetchStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBytesFetched(Event):
-    """Some more of a model has arrived."""
+    """Another part of a model was downloaded."""
 
     model: str
     size_bytes: int
@@ -135,7 +135,7 @@ class ModelLoaded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModeChosen(Event):
-    """How the models of a collection share the devices, and why so."""
+    """How the models of a collection share the devices, and why."""
 
     mode: str
     why: str
@@ -145,9 +145,9 @@ class ModeChosen(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseAcquired(Event):
-    """A model has devices to itself; `memory` is of the moment before it moves in.
+    """A model has exclusive use of devices; `memory` is measured before its weights are copied there.
 
-    `saved_bytes` and `saved_seconds`: what did not have to be moved because the model had stayed there.
+    `saved_bytes` and `saved_seconds`: weights that did not have to be copied, as they were still on the devices.
     """
 
     model: str
@@ -161,10 +161,10 @@ class LeaseAcquired(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseReleased(Event):
-    """A model has given its devices back; `memory` is of the moment after it has left.
+    """A model has released its devices; `memory` is measured after its weights were removed.
 
-    `placement` tells how it was there; `kept_bytes` stay on the devices for the next time; `leftovers` should have
-    gone with it, and have not.
+    `placement`: how it was placed; `kept_bytes`: weights that stay on the devices for the next lease; `leftovers`:
+    tensors, hooks or wrappers that should have been removed and were not.
     """
 
     model: str
@@ -178,7 +178,7 @@ class LeaseReleased(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEvicted(Event):
-    """A model that was kept on devices between passes had to leave."""
+    """A model that was kept on devices between passes was removed from them."""
 
     model: str
     devices: list[str]
@@ -188,7 +188,7 @@ class ModelEvicted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnFinished(Event):
-    """Every model has had its turn at so many texts; moving weights took this share of the time."""
+    """Sequential mode: every model has encoded these `texts`; `moving_share` of the time went into moving weights."""
 
     texts: int
     moving_share: float
@@ -196,7 +196,7 @@ class TurnFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PassStarted(Event):
-    """One model is about to go over one collection; `stored_texts` of its texts have vectors already."""
+    """A model is about to encode a collection; `stored_texts` of its texts already have vectors."""
 
     model: str
     model_pass: int
@@ -210,13 +210,13 @@ class PassStarted(Event):
     """The most tokens of a batch, if that was asked for, as is the most rows."""
     batch_rows_limit: int | None = None
     max_tokens: int | None = None
-    """Of the encoder, as is the prompt; None where the model is not loaded and its store does not say."""
+    """Of the encoder, like the prompt; None if the model is not loaded and its store does not have it."""
     document_prompt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTokenized(Event):
-    """The tokeniser, running ahead, has finished a window."""
+    """The prefetch thread has tokenised a window of texts."""
 
     model: str
     model_pass: int
@@ -232,8 +232,8 @@ class BatchEncoded(Event):
 
     It was planned with `planned_rows`; fewer `rows` were run at once where memory had no room for more.
 
-    `predicted_bytes` and `measured_bytes` are of the activations at their peak; 0 where nothing was predicted, or
-    where the batch was not run whole. `packed`: without padding. `fp32_rows` had to be computed again in fp32.
+    `predicted_bytes` and `measured_bytes`: peak memory of the activations; 0 if nothing was predicted, or if the batch
+    was split. `packed`: without padding. `fp32_rows`: rows that were recomputed in fp32.
     """
 
     model: str
@@ -259,7 +259,7 @@ class BatchEncoded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionChecked(Event):
-    """What a low precision costs: some texts of the collection against their vectors in fp32."""
+    """What a low precision costs: vectors of some texts of the collection, compared with fp32."""
 
     model: str
     model_pass: int
@@ -268,14 +268,14 @@ class PrecisionChecked(Event):
     mean_cosine: float
     worst_cosine: float
     seconds: float
-    """Next to nothing where an earlier run had compared them."""
+    """Close to 0 if an earlier run has compared them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassFinished(Event):
-    """The pass is over: `stored_chunks` have their vector from this model on disk; all, unless it was stopped.
+    """The pass has ended: `stored_chunks` have a vector from this model on disk; all of them, unless it was stopped.
 
-    `rows` were encoded now; `batch_rows` of them at once, at most, over all `devices` together.
+    `rows`: encoded by this run; `batch_rows`: the most that were in flight at once, over all `devices` together.
     """
 
     model: str
@@ -292,7 +292,7 @@ class PassFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsFused(Event):
-    """Every model has done its part: so many chunks have these vectors."""
+    """All passes are complete: the number of points, and the vectors of each."""
 
     points: int
     vectors: tuple[VectorSpec, ...]
@@ -315,7 +315,7 @@ class ExportWritten(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionPlaced(Event):
-    """A companion was given a device before it began; `kind` as in `execution.MITIGATIONS`."""
+    """A companion was assigned a device before it started; `kind` as in `execution.MITIGATIONS`."""
 
     kind: str
     model: str
@@ -331,7 +331,7 @@ class CompanionPlaced(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Mitigated(Event):
-    """A recorded decision to change course; `execution.MITIGATIONS` lists the kinds."""
+    """A batch, a placement or a precision was changed; `execution.MITIGATIONS` lists the kinds."""
 
     kind: str
     details: dict[str, Any]
@@ -339,7 +339,7 @@ class Mitigated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """Something the user should know; the run goes on."""
+    """A warning for the user; the run continues."""
 
     message: str
 
@@ -356,7 +356,7 @@ class CollectionFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
-    """The last event; `error` is set when the run could not be carried out."""
+    """The last event; `error` is set if the run failed."""
 
     error: str | None = None
     seconds: float = 0.0
@@ -374,7 +374,7 @@ class UploadStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchUploaded(Event):
-    """The server has taken a batch of points."""
+    """The server has stored a batch of points."""
 
     target: str
     points: int
@@ -382,7 +382,7 @@ class BatchUploaded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Retried(Event):
-    """A call failed in a way that may pass, and will be tried again."""
+    """A call failed with a temporary error and will be retried."""
 
     what: str
     attempt: int
@@ -392,7 +392,7 @@ class Retried(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UploadFinished(Event):
-    """The server holds every point; `counted` is its own word for it."""
+    """The server holds every point; `counted` is the number that it reports."""
 
     target: str
     counted: int

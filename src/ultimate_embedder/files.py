@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: temporary name, fsync, rename, fsync of the folder."""
+"""Atomic writes: temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import IO, Any
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing; it appears under its name only when the block ends without an exception."""
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears at `path` only when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
@@ -32,8 +32,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder that replaces `path` when the block ends without an exception."""
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that replaces `path` when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     temporary.mkdir()
@@ -55,7 +55,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete temporary files and folders that a killed run left behind."""
+    """Delete the temporary files and folders of a killed run."""
     for leftover in folder.glob(".*.partial"):
         if leftover.is_dir():
             shutil.rmtree(leftover)
@@ -64,21 +64,21 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def safe_name(word: str) -> str:
-    """A word that any file system and any Qdrant takes as a name."""
+    """A name that is valid in every file system and in Qdrant."""
     return re.sub(r"[^\w.-]+", "_", word).strip("_")
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write indented JSON, whole or not at all."""
-    with whole_file(path) as file:
+    """Write indented JSON atomically."""
+    with atomic_file(path) as file:
         file.write(json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` survive a power cut, where the platform lets a folder be synced."""
+    """Make renames in `folder` durable, on platforms that can sync a folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows does not open folders, and needs no sync of them
+    except PermissionError:  # Windows cannot open folders, and does not need to sync them
         return
     try:
         os.fsync(descriptor)

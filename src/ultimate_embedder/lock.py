@@ -17,7 +17,7 @@ from ultimate_embedder.output import Output
 
 @contextlib.contextmanager
 def hold_output(output: Path) -> Iterator[None]:
-    """Hold the output folder for the block. The system frees the lock of a process that died."""
+    """Lock the output folder for the block. The operating system releases the lock of a process that died."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         file = open(Output(output).lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below
@@ -25,14 +25,16 @@ def hold_output(output: Path) -> Iterator[None]:
         raise OutputError(f"cannot write to {output}: {error.strerror}. Choose another --output.") from error
     with file:
         if not _try_lock(file):
-            raise OutputError(f"{output} is in use by {_holder(file)}. Wait for it, or choose another --output.")
+            raise OutputError(f"{output} is in use by {_holder(file)}. Wait until it ends, or choose another --output.")
         try:
             file.seek(0)
             file.truncate()
             json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
             file.flush()
         except OSError as error:
-            raise OutputError(f"cannot write to {output}: {error.strerror}. Make room, or choose another.") from error
+            raise OutputError(
+                f"cannot write to {output}: {error.strerror}. Free disk space, or choose another --output."
+            ) from error
         yield
 
 
@@ -49,7 +51,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(file: IO[str]) -> bool:
-        file.seek(1 << 30)  # beyond the content, which others may read
+        file.seek(1 << 30)  # beyond the content, which other processes may read
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError:

@@ -1,4 +1,4 @@
-"""What this machine lets us use."""
+"""The CPU cores that this process may use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: by affinity, and by the quota of its container."""
+    """Cores that this process may use, by CPU affinity and container quota."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     try:

@@ -1,7 +1,7 @@
 """The options of `embed`: name, type, default, help and check of each, in the signature of `make_config`.
 
-The command line, `RunConfig` and the signature of the Python function `embed` follow from it. Annotations are
-evaluated here (no `from __future__ import annotations`), as they are read at run time.
+The command line, the fields of `RunConfig` and the signature of the Python function `embed` are derived from it.
+Annotations are evaluated here (no `from __future__ import annotations`), as they are read at run time.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-# the lists of valid words: each has one owner, and a word that is added there is an option's word at once
+# the lists of valid values belong to the parts that implement them
 from ultimate_embedder.config import (
     BACKENDS,
     COMPANIONS,
@@ -29,10 +29,10 @@ from ultimate_embedder.config import (
     hub_access,
     one_of,
     parse_model_choice,
+    parse_names,
     parse_share,
     parse_size,
     read_options,
-    some_words,
     split_words,
 )
 from ultimate_embedder.devices import DEVICE_WORDS
@@ -55,7 +55,7 @@ OUTPUT = "output"
 LEAST_TOKENS = 8
 Folder = str | Path
 Words = str | Iterable[str]
-"""Words with commas between them, or a list of words."""
+"""A comma-separated string, or a list of strings."""
 
 
 def _chunk_folder(value: Folder, option: str) -> Path:
@@ -67,16 +67,18 @@ def _chunk_folder(value: Folder, option: str) -> Path:
 def _output_folder(value: Folder, option: str) -> Path:
     output = Path(value)
     if output.exists() and not output.is_dir():
-        raise UsageError(f"{option} {output} is a file. Give a folder, or a name that is still free.")
+        raise UsageError(f"{option} {output} is a file. Give a folder, or a path that does not exist yet.")
     return output
 
 
 def _check_output(output: Path, chunks: Path) -> None:
-    """Refuse an output in which chunk files could be overwritten."""
+    """Reject an output folder in which chunk files could be overwritten."""
     if output.resolve() == chunks.resolve():
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
     if output.is_dir() and not Output(output).lock_path.exists() and any(output.glob("*_chunks.json")):
-        raise UsageError(f"--output {output} holds chunk files. Give a folder of its own, so that none is overwritten.")
+        raise UsageError(
+            f"--output {output} contains chunk files. Give another folder, so that they are not overwritten."
+        )
 
 
 def _summary_file(value: Folder, option: str) -> Path:
@@ -103,7 +105,7 @@ def _devices(value: Words, option: str) -> str:
 def _exports(value: Words, option: str) -> tuple[str, ...]:
     if value == "none":
         return ()
-    return tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, option) for kind in some_words(value, option)))
+    return tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, option) for kind in parse_names(value, option)))
 
 
 def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchTokens, ...]:
@@ -121,7 +123,7 @@ def make_config(
     chunks: Annotated[
         Folder,
         Option(
-            "folder of chunk files; each sub-folder is a collection",
+            "folder of chunk files; each subfolder is a collection",
             BASICS,
             "CHUNKS",
             positional=True,
@@ -131,13 +133,15 @@ def make_config(
     output: Annotated[Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", read=_output_folder)],
     *,
     collections: Annotated[
-        Words | None, Option("embed only these", BASICS, "NAME,...", default="all", read=some_words)
+        Words | None, Option("embed only these collections", BASICS, "NAME,...", default="all", read=parse_names)
     ] = None,
-    dry_run: Annotated[bool, Option("check options, models and chunks; compute and write nothing", BASICS)] = False,
+    dry_run: Annotated[
+        bool, Option("check options, models and chunks; compute nothing, write nothing", BASICS)
+    ] = False,
     models: Annotated[
         Words,
         Option(
-            "names from 'models list' or folders of models, the primary first",
+            "names from 'models list', hub ids or model folders; the first is the primary",
             MODELS,
             "KEY_OR_PATH[=WEIGHT],...",
             read=_models,
@@ -171,33 +175,33 @@ def make_config(
             read=partial(at_least, least=1),
         ),
     ] = None,
-    precision: Annotated[Precision, Option("number format", MODELS, "P", words=PRECISIONS)] = "auto",
+    precision: Annotated[Precision, Option("number format", MODELS, "P", choices=PRECISIONS)] = "auto",
     backend: Annotated[
         str | None,
-        Option("runtime on the CPU", MODELS, "NAME", words=BACKENDS, default="torch, or onnx with --precision int8"),
+        Option("runtime on the CPU", MODELS, "NAME", choices=BACKENDS, default="torch, or onnx with --precision int8"),
     ] = None,
     mode: Annotated[
-        str, Option("how models share the devices", ENSEMBLE, "MODE", words=MODE_WORDS, read=_mode)
+        str, Option("how models share the devices", ENSEMBLE, "MODE", choices=MODE_WORDS, read=_mode)
     ] = "auto",
-    fusion: Annotated[str, Option("how their vectors are combined", ENSEMBLE, "METHOD", words=FUSIONS)] = "named",
+    fusion: Annotated[str, Option("how their vectors are combined", ENSEMBLE, "METHOD", choices=FUSIONS)] = "named",
     no_ensemble: Annotated[
-        Words, Option("collections for the first model only", ENSEMBLE, "NAME,...", read=some_words)
+        Words, Option("collections for the first model only", ENSEMBLE, "NAME,...", read=parse_names)
     ] = (),
     keep_primary: Annotated[
         bool, Option("keep the first model on the GPUs between its passes, if there is room", ENSEMBLE)
     ] = False,
     warm_cache: Annotated[bool, Option("keep every model on the GPUs, if there is room", ENSEMBLE)] = False,
     allow_missing_companions: Annotated[
-        bool, Option("go on without models that are missing, except the first", ENSEMBLE)
+        bool, Option("continue without missing models, except the first", ENSEMBLE)
     ] = False,
     devices: Annotated[
         Words | None,
-        Option(f"what to compute on: {' | '.join(DEVICE_WORDS)}", DEVICES, "DEVICES", default="auto", read=_devices),
+        Option(f"devices to compute on: {' | '.join(DEVICE_WORDS)}", DEVICES, "DEVICES", default="auto", read=_devices),
     ] = None,
     device_order: Annotated[
-        Words, Option("use only these of the devices, in this order", DEVICES, "N,...", read=some_words)
+        Words, Option("use only these devices, in this order", DEVICES, "N,...", read=parse_names)
     ] = (),
-    force_cpu: Annotated[Words, Option("collections that use no GPU", DEVICES, "NAME,...", read=some_words)] = (),
+    force_cpu: Annotated[Words, Option("collections that use no GPU", DEVICES, "NAME,...", read=parse_names)] = (),
     companions: Annotated[
         Companions,
         Option(
@@ -224,26 +228,28 @@ def make_config(
         int | None, Option("most texts of a batch; memory may lower it", DEVICES, "N", read=partial(at_least, least=1))
     ] = None,
     parallelism: Annotated[
-        str, Option("one model on several GPUs", DEVICES, "METHOD", words=PARALLELISMS)
+        str, Option("one model on several GPUs", DEVICES, "METHOD", choices=PARALLELISMS)
     ] = "replicas",
     gpu0_ceiling: Annotated[
         str | int,
-        Option("most memory to use on the first GPU", DEVICES, "SIZE", read=parse_size, field="gpu0_ceiling_bytes"),
+        Option("maximum memory to use on the first GPU", DEVICES, "SIZE", read=parse_size, field="gpu0_ceiling_bytes"),
     ] = "12GB",
     safety_margin: Annotated[
-        str | float, Option("share of each GPU's memory that is left free", DEVICES, "SHARE", read=parse_share)
+        str | float, Option("share of each GPU's memory to leave free", DEVICES, "SHARE", read=parse_share)
     ] = "8%",
-    gradient_checkpointing: Annotated[bool, Option("accepted; saves nothing without training", DEVICES)] = False,
+    gradient_checkpointing: Annotated[
+        bool, Option("accepted for compatibility; saves memory only in training", DEVICES)
+    ] = False,
     cache_dir: Annotated[
         Folder | None, Option("the Hugging Face cache", HUB, "DIR", default="the standard one")
     ] = None,
     offline: Annotated[bool, Option("never use the network", HUB)] = False,
     refresh_cache: Annotated[bool, Option("ask the hub for newer commits of the models", HUB)] = False,
-    trust_remote_code: Annotated[Words, Option("models whose own code may run", HUB, "KEY,...")] = (),
+    trust_remote_code: Annotated[Words, Option("models that may run code from their repository", HUB, "KEY,...")] = (),
     deadline: Annotated[
         str | float | None,
         Option(
-            "stop in time and keep what is done: 11h30m, or 18:30",
+            "stop before this time and keep what is done: 11h30m, or 18:30",
             RESUME,
             "WHEN",
             read=parse_deadline,
@@ -254,7 +260,7 @@ def make_config(
     resume_from: Annotated[
         Folder | None, Option("reuse the vectors of an earlier output (read-only)", RESUME, "DIR", read=existing_folder)
     ] = None,
-    skip_existing: Annotated[bool, Option("skip collections that already have their exports", RESUME)] = False,
+    skip_existing: Annotated[bool, Option("skip collections that already have these exports", RESUME)] = False,
     exports: Annotated[
         Words,
         Option(
@@ -262,15 +268,15 @@ def make_config(
         ),
     ] = DEFAULT_EXPORTS,
     summary: Annotated[
-        Folder | None, Option("file for the summary", OUTPUT, "PATH", default="DIR/summary.json", read=_summary_file)
+        Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
     quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
 ) -> RunConfig:
-    """Turn what the user wrote into a valid `RunConfig`, or say which word is wrong and what it may be."""
+    """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""
     values = read_options(make_config, locals())
     _check_output(values["output"], values["chunks"])
     if mode == "single" and len(values["models"]) > 1:
-        raise UsageError(f"--mode single takes one model, and --models names {len(values['models'])}. Drop --mode.")
+        raise UsageError(f"--mode single takes one model, but --models names {len(values['models'])}. Drop --mode.")
     if fresh and resume_from is not None:
         raise UsageError("--fresh and --resume-from contradict each other. Drop one.")
     if fresh and skip_existing:

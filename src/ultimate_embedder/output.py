@@ -1,4 +1,4 @@
-"""The output folder: the one place that spells the names of what is in it, and that reads and writes its summary.
+"""The output folder: names and paths of everything in it, and reading and writing its summary.
 
 summary.json  events.jsonl  .ultimate-embedder.lock
 COLLECTION/
@@ -49,26 +49,26 @@ class PassOutput:
 
     @property
     def fingerprint(self) -> str:
-        """Names everything that changes a vector of the pass."""
+        """Hash of everything that affects the vectors of the pass."""
         return self.folder.name
 
     @property
     def description(self) -> Path:
-        """What the vectors are."""
+        """Metadata of the pass: identity, dimension, encoder."""
         return self.folder / PASS_NAME
 
     @property
     def ledger(self) -> Path:
-        """The shards that count."""
+        """The list of complete shards, with checksums."""
         return self.folder / LEDGER_NAME
 
     @property
     def agreement(self) -> Path:
-        """How far vectors of a low precision agree with those in fp32."""
+        """Cosine similarity of low-precision vectors to fp32."""
         return self.folder / AGREEMENT_NAME
 
     def shard(self, number: int) -> Path:
-        """Some vectors of the pass, with the keys of their texts."""
+        """A file of vectors of the pass, with the keys of their texts."""
         return self.folder / f"shard-{number:05d}.npy"
 
 
@@ -85,12 +85,12 @@ class CollectionOutput:
 
     @property
     def name(self) -> str:
-        """The collection."""
+        """Name of the collection."""
         return self.folder.name
 
     @property
     def store(self) -> Path:
-        """Where the vectors of all passes are."""
+        """Folder with the vectors of all passes."""
         return self.folder / STORE_NAME
 
     @property
@@ -100,16 +100,16 @@ class CollectionOutput:
 
     @property
     def export_journal(self) -> Path:
-        """What the exports were made of."""
+        """Which chunks and vectors the exports were made from."""
         return self.store / EXPORT_JOURNAL_NAME
 
     @property
     def embeddings(self) -> Path:
-        """The npy export where points have one vector."""
+        """The npy export, if points have one vector."""
         return self.folder / EMBEDDINGS_FILE
 
     def embeddings_of(self, model: str) -> Path:
-        """The npy export of one model where each model has its own vector."""
+        """The npy export of one model, if points have a vector per model."""
         return self.folder / EMBEDDINGS_FOLDER / f"{safe_name(model)}.npy"
 
     @property
@@ -134,16 +134,16 @@ class CollectionOutput:
 
     @property
     def chunk_table(self) -> Path:
-        """The chunks, for as long as a run needs them."""
+        """The chunks, during a run."""
         return self.folder / CHUNK_TABLE_NAME
 
     def tokens(self, fingerprint: str) -> Path:
-        """Token ids that passes share, for as long as a run needs them."""
+        """Token ids that passes share, during a run."""
         return self.store / f"{TOKENS_PREFIX}{fingerprint}"
 
     @property
     def stats(self) -> Path:
-        """What the V5 script writes about a collection."""
+        """Statistics of a collection, written by the V5 script."""
         return self.folder / STATS_NAME
 
 
@@ -160,7 +160,7 @@ class Output:
 
     @property
     def v5_summary_path(self) -> Path:
-        """The only summary where the V5 script of an earlier version made the output."""
+        """The summary of an output that the V5 script of an earlier version wrote."""
         return self.folder / V5_SUMMARY_NAME
 
     @property
@@ -170,11 +170,11 @@ class Output:
 
     @property
     def lock_path(self) -> Path:
-        """Held by the process that writes to the output."""
+        """Locked by the process that writes to the output."""
         return self.folder / LOCK_NAME
 
     def stats_path(self, prefix: str) -> Path:
-        """What the V4 class writes about its last run."""
+        """Statistics of the last run, written by the V4 class."""
         return self.folder / f"{prefix}_{STATS_NAME}"
 
     @property
@@ -184,13 +184,13 @@ class Output:
         return sorted(found)
 
     def collection(self, name: str) -> CollectionOutput:
-        """The folder of a collection, whether it is there or not."""
+        """The folder of a collection, which may not exist."""
         return CollectionOutput(self.folder / name)
 
     def __getitem__(self, name: str) -> CollectionOutput:
         if name not in self.collections:
             known = ", ".join(self.collections) or "none"
-            raise UsageError(f"{self.folder} holds no collection {name!r}. Its collections: {known}.")
+            raise UsageError(f"{self.folder} has no collection {name!r}. Its collections: {known}.")
         return self.collection(name)
 
     def __iter__(self) -> Iterator[CollectionOutput]:
@@ -198,18 +198,18 @@ class Output:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder is an output; also one of a run that was killed, or a copy of the essential parts."""
+        """Whether the folder is an output; also that of a killed run, or a copy without summary."""
         known = (self.summary_path, self.v5_summary_path, self.lock_path)
         return any(path.exists() for path in known) or bool(self.collections)
 
     @property
     def summary(self) -> RunSummary | None:
-        """The summary of the last run, read now; None where that run was killed before it wrote one."""
+        """The summary of the last run, read from disk; None if that run was killed."""
         return self.read_summary()
 
     def read_summary(self) -> RunSummary | None:
-        """Read and check the summary of the last run; None where that run was killed before it wrote one."""
-        # pydantic is loaded only here: other parts want just the names
+        """Read and validate the summary of the last run; None if that run was killed."""
+        # imported here: most users of this module need only the names
         from pydantic import ValidationError
 
         from ultimate_embedder.summary import RunSummary
@@ -225,20 +225,22 @@ class Output:
                 problem = f"{place}: {first['msg']}" if place else first["msg"]
                 raise UsageError(
                     f"{path} is not a summary of this version of ultimate-embedder, or is damaged ({problem}). "
-                    "Run the same embed command again, which writes it anew, or delete the file."
+                    "Run the same embed command again to rewrite it, or delete the file."
                 ) from error
             except OSError as error:
-                raise UsageError(f"{path} cannot be read: {error.strerror}. Allow it, or copy the output.") from error
+                raise UsageError(
+                    f"{path} cannot be read: {error.strerror}. Change its permissions, or copy the output."
+                ) from error
         return None
 
     def write_summary(self, summary: RunSummary, copy: Path | None = None) -> None:
-        """Write the summary into the output, and a copy of it elsewhere; tries both before it fails."""
+        """Write the summary into the output, and a copy to `copy`; tries both before it raises."""
         _write_summary(self._summary_paths(copy), summary)
 
-    def forget_summary(self, copy: Path | None = None) -> None:
-        """Delete what an earlier run wrote: its summary must not stand for a run that is killed."""
+    def delete_summary(self, copy: Path | None = None) -> None:
+        """Delete the summary of an earlier run, so that it is not taken for that of a killed run."""
         for path in (*self._summary_paths(copy), self.v5_summary_path):
-            with contextlib.suppress(OSError):  # a folder that cannot be written to is an error elsewhere
+            with contextlib.suppress(OSError):  # a read-only folder is reported elsewhere
                 path.unlink()
 
     def _summary_paths(self, copy: Path | None) -> list[Path]:
@@ -246,7 +248,7 @@ class Output:
 
 
 def open_output(folder: str | Path) -> Output:
-    """Open the output of an earlier run for reading; refuses a folder that is none."""
+    """Open the output of an earlier run for reading; raises `UsageError` if the folder is not an output."""
     output = Output(Path(folder))
     if not output.exists:
         raise UsageError(
@@ -257,7 +259,7 @@ def open_output(folder: str | Path) -> Output:
 
 
 def write_summary_copy(path: Path, summary: RunSummary) -> None:
-    """Write a summary outside of any output, or for a run that got no output folder to itself."""
+    """Write a summary outside of any output, or for a run that could not lock its output folder."""
     _write_summary([path], summary)
 
 

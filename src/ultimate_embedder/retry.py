@@ -1,4 +1,4 @@
-"""Try again, later and later, for errors that pass."""
+"""Retry temporary errors, with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how long to try: waits double from `first_wait_s`, with jitter, up to `longest_wait_s`."""
+    """How often and how long to retry: waits double from `first_wait_s` to `longest_wait_s`, with jitter."""
 
     tries: int = 8
     first_wait_s: float = 0.5
@@ -23,7 +23,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Temporary:
-    """An error that may pass: why, and how long the other side asks us to wait."""
+    """A temporary error: the reason, and the wait that the server asks for."""
 
     reason: str
     wait_s: float | None = None
@@ -35,7 +35,7 @@ def call_with_retries(
     on_retry: Callable[[int, float, str], None],
     policy: RetryPolicy,
 ) -> Result:
-    """Call until it works; an error that `temporary` does not know, or that outlasts the policy, is raised."""
+    """Call until it succeeds; raises errors that are not temporary, and those that outlast the policy."""
     started = time.monotonic()
     for attempt in range(1, policy.tries + 1):
         try:
@@ -53,5 +53,5 @@ def call_with_retries(
 
 
 def _backoff(attempt: int, policy: RetryPolicy) -> float:
-    # jitter: clients that failed together must not come back together
+    # jitter: clients that failed together must not retry together
     return float(min(policy.first_wait_s * 2 ** (attempt - 1), policy.longest_wait_s) * random.uniform(0.5, 1.0))

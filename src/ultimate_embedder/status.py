@@ -1,4 +1,4 @@
-"""What is in an output, and what is left to do."""
+"""Contents of an output, and what is left to do."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ultimate_embedder.vectors import read_identity, read_ledger
 
 @dataclass(frozen=True)
 class PassStatus:
-    """One pass of a collection, and what the next run would do about it."""
+    """One pass of a collection, and what the next run will do for it."""
 
     collection: str
     model: str
     dtype: str
     rows: int
     missing: int | None
-    """None where that is not known."""
+    """None if unknown."""
     shards: int
     size_bytes: int
     next: str
 
 
 def output_status(folder: Path) -> list[PassStatus]:
-    """Every pass in an output; what is missing is known from the last run's summary."""
+    """Every pass in an output; the number of missing vectors comes from the last run's summary."""
     output = open_output(folder)
     summary = output.read_summary()
     found = [_stored(each, stored, summary) for each in output for stored in each.passes]
@@ -44,7 +44,7 @@ def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummar
     missing = max(0, wanted - rows) if wanted is not None else None
     return PassStatus(
         collection=collection.name,
-        model=identity.model if identity else "? (of another version)",
+        model=identity.model if identity else "? (written by another version)",
         dtype=identity.dtype if identity else "-",
         rows=rows,
         missing=missing,
@@ -55,7 +55,7 @@ def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummar
 
 
 def _not_begun(summary: RunSummary | None) -> Iterator[PassStatus]:
-    """Passes that the last run was to make and that have nothing on disk yet."""
+    """Passes of the last run's options that have nothing on disk yet."""
     if summary is None or summary.options is None:
         return
     for collection in summary.collections:
@@ -77,5 +77,5 @@ def _wanted_texts(summary: RunSummary | None, collection: str, fingerprint: str)
 
 def _next(wanted: int | None, missing: int | None) -> str:
     if wanted is None:
-        return "not known: the last run left no summary of it"
+        return "unknown: the last run wrote no summary of it"
     return f"encode {missing} texts" if missing else "nothing"

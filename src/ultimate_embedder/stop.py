@@ -1,4 +1,4 @@
-"""When to take no more work: a deadline, Ctrl-C, or SIGTERM. What is under way is finished and kept."""
+"""Stop a run: deadline, Ctrl-C or SIGTERM. Batches in flight are finished and stored."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from types import FrameType
 
 from ultimate_embedder.errors import StoppedError, UsageError
 
-LONGEST_RESERVE_S = 30.0  # to finish a batch, seal the store and write the summary before the deadline
+LONGEST_RESERVE_S = 30.0  # to finish a batch, flush the store and write the summary before the deadline
 RESERVE_SHARE = 0.05
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
 class StopSwitch:
-    """Asked between batches. `reason` is None as long as work may go on."""
+    """Checked between batches. `reason` is None as long as the run may continue."""
 
     def __init__(self, deadline_s: float | None = None) -> None:
         self._reason: str | None = None
         self._until: float | None = None
         if deadline_s is not None:
-            # the monotonic clock: a wall clock that is set back must not prolong a run
+            # monotonic: setting the wall clock back must not prolong a run
             reserve = min(LONGEST_RESERVE_S, RESERVE_SHARE * deadline_s)
             self._until = time.monotonic() + deadline_s - reserve
 
     @property
     def reason(self) -> str | None:
-        """Why no more work is to be taken, or None."""
+        """Why the run must stop, or None."""
         if self._reason is None and self._until is not None and time.monotonic() >= self._until:
             self._reason = "the deadline is near"
         return self._reason
 
     def stop(self, reason: str) -> None:
-        """Take no more work from now on."""
+        """Start no more batches from now on."""
         self._reason = self._reason or reason
 
     def check(self) -> None:
-        """Leave the collection here if no more work is to be taken."""
+        """Raise `StoppedError` if the run must stop."""
         if self.reason is not None:
             raise StoppedError(self.reason)
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Let the first Ctrl-C or SIGTERM flip the switch; a second one leaves at once, as it always does."""
+        """Stop the run on the first Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once, as usual."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # signals belong to the main thread
+            yield  # only the main thread can handle signals
             return
 
         def flip(number: int, frame: FrameType | None) -> None:

@@ -1,16 +1,18 @@
-"""`summary.json` as a contract: the models below are the schema. `make generated` writes them as JSON Schema."""
+"""The schema of `summary.json`. `make generated` writes it as JSON Schema."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from ultimate_embedder.types import Status, VectorSpec
 
+DUPLICATE_IDS = AliasChoices("duplicate_ids", "repeated_ids")  # earlier versions wrote repeated_ids
+
 
 class _Part(BaseModel):
-    # a file of another version may have more fields than these: what is not known is not read
+    # a file of another version may have other fields: unknown ones are ignored
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
@@ -18,12 +20,14 @@ class ChunkCounts(_Part):
     """Chunks of a collection; found = embedded + rejected in a completed one."""
 
     found: int = Field(0, description="records in the files")
-    embedded: int = Field(0, description="records that have a vector; in the exports, once these are written")
+    embedded: int = Field(0, description="records that have a vector and are in the exports")
     rejected: int = Field(0, description="records that could not be embedded, each listed under rejected")
-    distinct_texts: int = Field(0, description="different texts; equal ones share a vector")
-    newly_encoded: int = Field(0, description="texts encoded by this run; the rest was stored before")
-    truncated: int = Field(0, description="chunks cut at the token limit")
-    repeated_ids: int = Field(0, description="chunks whose id another chunk already had")
+    distinct_texts: int = Field(0, description="distinct texts; equal texts share a vector")
+    newly_encoded: int = Field(0, description="texts encoded by this run; the others were stored before")
+    truncated: int = Field(0, description="chunks truncated at the token limit")
+    duplicate_ids: int = Field(
+        0, validation_alias=DUPLICATE_IDS, description="chunks that were renamed, as another chunk already had their id"
+    )
 
 
 class RejectedRecord(_Part):
@@ -34,8 +38,8 @@ class RejectedRecord(_Part):
     reason: str
 
 
-class RepeatedChunkId(_Part):
-    """A chunk id that occurred before in its collection."""
+class DuplicateChunkId(_Part):
+    """A chunk whose id occurred before in its collection."""
 
     chunk_id: str
     file: str
@@ -53,8 +57,8 @@ class ModelSummary(_Part):
     path: str
     digest: str = Field(description="sha256 over all files of the model")
     size_bytes: int
-    seconds: float = Field(0.0, description="to find the model, or to fetch it")
-    retries: int = Field(0, description="calls to the hub that had to be repeated")
+    seconds: float = Field(0.0, description="to find or download the model")
+    retries: int = Field(0, description="calls to the hub that were retried")
     note: str = ""
     weight: float = 1.0
     dim: int | None = None
@@ -63,7 +67,7 @@ class ModelSummary(_Part):
 
 
 class Agreement(_Part):
-    """Vectors of a low precision against those in fp32, on some texts of this collection."""
+    """Cosine similarity of low-precision vectors to fp32, on some texts of this collection."""
 
     texts: int
     mean_cosine: float
@@ -75,73 +79,77 @@ class PassSummary(_Part):
 
     model: str
     model_pass: int
-    fingerprint: str = Field(description="names everything that changes a vector; the folder in store/")
+    fingerprint: str = Field(description="hash of everything that affects the vectors; the folder name in store/")
     weight: float
     devices: list[str]
     dtype: str = Field(description="computed in; of several, what was planned: tokens_by_dtype has the shares")
     dim: int = 0
-    texts: int = Field(description="different texts in the collection")
-    stored_texts: int = Field(description="of these, how many had a vector before the run")
+    texts: int = Field(description="distinct texts in the collection")
+    stored_texts: int = Field(description="texts that already had a vector before the run")
     encoded_texts: int = Field(0, description="texts that this run encoded")
-    stored_chunks: int = Field(0, description="chunks that have their vector from this model, when the pass ended")
+    stored_chunks: int = Field(0, description="chunks that had a vector from this model when the pass ended")
     batches: int = 0
     reduced_batches: int = Field(0, description="batches that were run in parts, as memory had no room for all rows")
     batch_tokens: int | None = Field(None, description="the most tokens of a batch that was asked for")
     batch_rows_limit: int | None = Field(None, description="the most rows of a batch that was asked for")
     largest_batch_tokens: int = Field(0, description="padded tokens of the largest batch that was run")
     largest_batch_rows: int = 0
-    batch_rows: int = Field(0, description="rows at work at once, at most: the largest batches of all devices together")
-    packed_batches: int = Field(0, description="batches that were run without padding, rows laid end to end")
+    batch_rows: int = Field(0, description="most rows in flight at once: the largest batches of all devices together")
+    packed_batches: int = Field(0, description="batches run without padding, rows concatenated")
     tokens: int = 0
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
     tokens_by_dtype: dict[str, int] = Field(default_factory=dict, description="by number format that was computed in")
     truncated: int = 0
-    fp32_rows: int = Field(0, description="rows computed again in fp32 because their vectors were unusable")
+    fp32_rows: int = Field(
+        0, description="rows recomputed in fp32 because their vectors were not finite or not normalised"
+    )
     seconds: float = 0.0
-    tokenize_seconds: float = Field(0.0, description="on its own thread, beside the forward")
+    tokenize_seconds: float = Field(0.0, description="on the prefetch thread, in parallel with the forward")
     forward_seconds: float = 0.0
-    wait_seconds: float = Field(0.0, description="devices had nothing to do before a batch")
+    wait_seconds: float = Field(0.0, description="time that devices were idle before a batch")
     texts_per_second: float = 0.0
     tokens_per_second: float = 0.0
-    peak_memory_bytes: int = Field(0, description="the most that a device of the pass had allocated")
-    peak_reserved_bytes: int = Field(0, description="the most that a device of the pass had reserved")
-    agreement: Agreement | None = Field(None, description="with fp32, where a lower precision was asked for")
+    peak_memory_bytes: int = Field(0, description="most memory that was allocated on a device of the pass")
+    peak_reserved_bytes: int = Field(0, description="most memory that was reserved on a device of the pass")
+    agreement: Agreement | None = Field(None, description="comparison with fp32, for a lower precision")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
     )
 
 
 class LeaseSummary(_Part):
-    """Devices given to a model, or given back; memory before it moved in, or after it had left."""
+    """A lease, a release or an eviction; memory is measured before weights are copied or after they were removed."""
 
     event_type: Literal["acquire", "release", "evict"]
     timestamp: float
     model: str
     devices: list[str]
-    memory: list[dict[str, Any]] = Field(default_factory=list, description="one entry a device")
-    placement: str = Field("", description="how the model was on its devices: replicas, nn.DataParallel, or streamed")
-    evicted: list[str] = Field(default_factory=list, description="models that had to make room")
-    saved_bytes: int = Field(0, description="weights that were still there from an earlier lease")
+    memory: list[dict[str, Any]] = Field(default_factory=list, description="one entry per device")
+    placement: str = Field("", description="how the model was placed: replicas, nn.DataParallel, or streamed")
+    evicted: list[str] = Field(default_factory=list, description="models that were evicted to make room")
+    saved_bytes: int = Field(0, description="weights that were still on the devices from an earlier lease")
     saved_seconds: float = 0.0
     kept_bytes: int = Field(0, description="weights that stay on the devices for the next lease")
-    leftovers: list[str] = Field(default_factory=list, description="what should have gone and has not")
-    moving_seconds: float = Field(0.0, description="spent on moving weights")
+    leftovers: list[str] = Field(
+        default_factory=list, description="what should have been removed from the devices and was not"
+    )
+    moving_seconds: float = Field(0.0, description="time for moving weights")
     why: str = ""
 
 
 class FusionSummary(_Part):
-    """What the models' vectors became."""
+    """How the models' vectors were combined."""
 
     method: str
-    weights: dict[str, float] = Field(description="by model; they sum to one")
+    weights: dict[str, float] = Field(description="per model; they sum to one")
     vectors: list[VectorSpec] = Field(default_factory=list, description="the vectors of a point")
 
     @field_validator("vectors", mode="before")
     @classmethod
     def _read_dims_by_name(cls, value: Any) -> Any:
-        """Summaries were written with dimensions by name here; these are read, too."""
+        """Earlier versions wrote a mapping of names to dimensions."""
         return [{"name": name, "dim": dim} for name, dim in value.items()] if isinstance(value, dict) else value
 
 
@@ -157,7 +165,7 @@ class ExportSummary(_Part):
 
 
 class MitigationSummary(_Part):
-    """A recorded change of course."""
+    """A batch, a placement or a precision that was changed."""
 
     type: str
     timestamp: float
@@ -168,15 +176,17 @@ class CollectionSummary(_Part):
     """Everything about one collection."""
 
     collection: str
-    status: Status | None = Field(None, description="null only while the collection is being worked on")
+    status: Status | None = Field(None, description="null only while the collection is being processed")
     error: str | None = None
     files: int = 0
     chunks: ChunkCounts = Field(default_factory=lambda: ChunkCounts())
     rejected: list[RejectedRecord] = Field(default_factory=list)
-    repeated_ids: list[RepeatedChunkId] = Field(default_factory=list)
+    duplicate_ids: list[DuplicateChunkId] = Field(default_factory=list, validation_alias=DUPLICATE_IDS)
     mode: str | None = Field(None, description="how the models shared the devices; single for one model")
     mode_reason: str = ""
-    turn_texts: list[int] = Field(default_factory=list, description="lengths of the turns, where models take turns")
+    turn_texts: list[int] = Field(
+        default_factory=list, description="sequential mode: texts that each model encoded before the next one"
+    )
     fusion: FusionSummary | None = None
     models: list[ModelSummary] = Field(default_factory=list)
     leases: list[LeaseSummary] = Field(default_factory=list)
@@ -192,14 +202,14 @@ class CollectionSummary(_Part):
 
 
 class ChosenModel(_Part):
-    """A model as it was asked for."""
+    """A model as named in the options."""
 
     name: str
     weight: float = 1.0
 
 
 class RunOptions(_Part):
-    """All options of the run, as they were resolved; those that a reader may rely on have a type here."""
+    """The resolved options of the run; those that are read again are typed here."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -223,11 +233,11 @@ class RunSummary(_Part):
     machine: dict[str, Any] = Field(default_factory=dict)
     started_at: str = ""
     seconds: float = 0.0
-    error: str | None = Field(None, description="why the run as a whole could not be carried out")
+    error: str | None = Field(None, description="why the run as a whole failed")
     dry_run: bool = False
     chunks: str = ""
     output: str = ""
-    options: RunOptions | None = Field(None, description="null where the run got no further than its options")
+    options: RunOptions | None = Field(None, description="null if the options were invalid")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
@@ -235,11 +245,11 @@ class RunSummary(_Part):
     @field_validator("options", mode="before")
     @classmethod
     def _no_options(cls, value: Any) -> Any:
-        return value or None  # earlier versions wrote {} where there were none
+        return value or None  # earlier versions wrote {} for invalid options
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was asked for was done."""
+        """Whether every collection was completed or skipped on request."""
         good = ("completed", "planned", "skipped_no_chunks", "skipped_existing")
         return (
             self.error is None

@@ -1,4 +1,4 @@
-"""The dictionary: the nouns that the parts of the program exchange."""
+"""The data types that the parts of the program exchange."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Status = Literal[
     "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
 ]
 
-UNNAMED = ""  # the name of a vector where points have just one
+UNNAMED = ""  # the name of the vector if points have only one
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One text with an id, as a chunker wrote it; `record` is everything else that stood beside the text, as JSON."""
+    """One text with an id, as a chunker wrote it; `record` is the rest of the record, as JSON."""
 
     id: str
     text: str
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that cannot be embedded: where it stands and why. `position` counts records from 0."""
+    """A record that cannot be embedded: file, position and reason. `position` counts records from 0."""
 
     file: str
     position: int | None
@@ -42,8 +42,8 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class RepeatedId:
-    """A chunk whose id another chunk of the collection already has, and the id it got instead."""
+class DuplicateId:
+    """A chunk whose id another chunk of the collection already has, and its new id."""
 
     chunk_id: str
     file: str
@@ -62,7 +62,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model wants in front of a text: the name in its own files, and the text if they lack it."""
+    """A prompt that a model expects before a text: its name in the model's files, and the text if it is not there."""
 
     name: str
     text: str
@@ -70,7 +70,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Registry entry of a model: plain data, no behaviour."""
+    """Registry entry of a model."""
 
     key: str
     hub_id: str
@@ -104,9 +104,9 @@ class ResolvedModel:
 
 @dataclass(frozen=True)
 class PassIdentity:
-    """Everything that changes a vector. Two passes with equal identities may share their vectors.
+    """Everything that affects a vector. Two passes with equal identities can share their vectors.
 
-    Pooling, normalisation, the model's own prompts and token limit live in its files, hence in its digest.
+    Pooling, normalisation, prompts and token limit are in the model's files, and so covered by its digest.
     """
 
     model: str
@@ -142,13 +142,13 @@ class MemorySnapshot:
     peak_bytes: int
     peak_reserved_bytes: int
     external_bytes: int
-    """What other processes hold."""
+    """Memory that other processes use."""
     ceiling_bytes: int
-    """The most that reserved + external may be."""
+    """The limit of reserved + external memory."""
 
     @property
     def usable_bytes(self) -> int:
-        """What the next allocation can really use: free or cached, and under the ceiling."""
+        """What the next allocation can use: free or cached memory, under the ceiling."""
         cached = self.reserved_bytes - self.allocated_bytes
         under_ceiling = self.ceiling_bytes - self.external_bytes - self.allocated_bytes
         return max(0, min(self.free_bytes + cached, under_ceiling))
@@ -156,7 +156,7 @@ class MemorySnapshot:
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """One finished export: a file, or a folder where the format is one."""
+    """One finished export: a file or a folder."""
 
     kind: str
     path: Path
@@ -167,56 +167,56 @@ class ExportedFile:
 
 
 class Stream(Protocol):
-    """A queue of work on a device; the work of one queue is done in order, that of several at the same time."""
+    """A stream of a device: its operations run in order, those of several streams at the same time."""
 
     def wait_event(self, event: Any) -> None:
-        """Do what is asked for later only after the event has happened."""
+        """Let later operations wait for the event."""
         ...
 
     def wait_stream(self, stream: Any) -> None:
-        """Do what is asked for later only after all that the other stream has been asked for until now."""
+        """Let later operations wait for everything that was queued on the other stream until now."""
         ...
 
 
 class StreamEvent(Protocol):
-    """A point in the work of a stream."""
+    """An event that a stream can record."""
 
     def record(self, stream: Any) -> None:
-        """Put the point behind all that the stream has been asked for until now."""
+        """Record the event after everything that was queued on the stream until now."""
         ...
 
 
 class ModelDevice(Protocol):
-    """What the code of a model needs to know of the device that it runs on."""
+    """What the code of a model needs of the device that it runs on."""
 
     torch_device: torch.device
     has_ceiling: bool
-    """Whether its memory is limited and decides what can be run; False for the CPU."""
+    """Whether its memory limits the size of batches; False for the CPU."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error means that there is no room."""
+        """Whether an error means out of memory."""
         ...
 
     def release_cache(self) -> None:
-        """Give unused memory back to whoever else wants it."""
+        """Release cached memory, so that others can use it."""
         ...
 
     def current_stream(self) -> Stream:
-        """The stream that computes, on this thread."""
+        """The stream on which this thread computes."""
         ...
 
     def side_stream(self) -> Stream:
-        """A new stream for copies beside what the device computes."""
+        """A new stream, for copies during computation."""
         ...
 
     def use_stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """Ask for work on that stream meanwhile."""
+        """Queue operations on that stream within the block."""
         ...
 
     def event(self) -> StreamEvent:
-        """An event that streams can record and wait for; one that was never recorded is not waited for."""
+        """An event that streams can record and wait for; waiting for one that was never recorded does nothing."""
         ...
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the host in memory that the device can copy from and to by itself, where there is any."""
+        """The tensor in pinned host memory, if the device supports it."""
         ...

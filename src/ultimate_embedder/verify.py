@@ -1,4 +1,4 @@
-"""Check an output: every checksum, and some vectors computed again from their texts."""
+"""Check an output: every checksum, and a sample of vectors recomputed from their texts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
         if entry.status == "completed" and entry.collection not in output.collections:
             verifier.not_checked(entry.collection, "its folder is missing")
     if not found.shards:
-        verifier.not_checked(str(folder), "it holds no vectors")
+        verifier.not_checked(str(folder), "it has no vectors")
     return found
 
 
@@ -82,7 +82,7 @@ class _Sample:
 
     texts: list[str]
     exported: Vectors | None = None
-    """By name, one row per text; None where the texts come from elsewhere."""
+    """By name, one row per text; None if the texts are not from the points file."""
 
     @property
     def keys(self) -> np.ndarray:
@@ -91,16 +91,16 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Recomputed:
-    """Vectors of a pass, computed again: one row per text, of those that the pass has stored."""
+    """Recomputed vectors of a pass, one row per text; NaN for texts that the pass has not stored."""
 
     identity: PassIdentity
     vectors: np.ndarray
     stored: np.ndarray
-    """A mask of the rows that are there."""
+    """Mask of the rows that are stored."""
 
 
 class _Verifier:
-    """Computes vectors again and compares them."""
+    """Recomputes vectors and compares them."""
 
     def __init__(
         self, output: Output, summary: RunSummary | None, sample: int, access: HubAccess, found: Verification
@@ -113,11 +113,11 @@ class _Verifier:
         self._encoders: dict[tuple[str, int | None, int | None], Encoder] = {}
 
     def not_checked(self, what: str, why: object) -> None:
-        """Note what could not be checked."""
+        """Record what could not be checked."""
         self._found.unchecked.append(f"not checked: {what}: {why}")
 
     def compare(self, collection: CollectionOutput) -> None:
-        """Compare some vectors of a collection, those in the store and those in the points file."""
+        """Compare a sample of a collection's vectors, in the store and in the points file."""
         passes = [stored for stored in collection.passes if read_ledger(stored.folder)]
         if not passes:
             return
@@ -142,7 +142,7 @@ class _Verifier:
         store = VectorStore(collection.store, identity, read_only=True)
         held = store.holds(sample.keys)
         if not held.any():
-            raise ModelError(f"no text at hand has a vector in {stored.folder} ({identity.model})")
+            raise ModelError(f"none of the sampled texts has a vector in {stored.folder} ({identity.model})")
         encoder = self._encoder(store, identity)
         texts = [text for text, is_held in zip(sample.texts, held, strict=True) if is_held]
         computed = encode_texts(encoder, texts)
@@ -160,7 +160,7 @@ class _Verifier:
         try:
             fused, made_of = self._fuse(collection, exported, recomputed)
             if _shapes(fused) != _shapes(exported):
-                raise ModelError("its vectors are not those that the last run made")
+                raise ModelError("its vectors are not those of the last run")
         except UltimateEmbedderError as error:
             self.not_checked(collection.name, f"{path.name}: {error}")
             return
@@ -177,20 +177,20 @@ class _Verifier:
         for text, cosine in zip(texts, row_cosines(ours, theirs), strict=True):
             if not cosine >= _least_cosine(identity):
                 self._found.mismatches += 1
-                words = f"the {which} of {text[:40]!r} does not agree with its text (cosine {cosine:.4f})"
+                words = f"the {which} of {text[:40]!r} does not match its text (cosine {cosine:.4f})"
                 self._found.damaged.append(f"{path}: {words}")
 
     def _fuse(
         self, collection: CollectionOutput, exported: Vectors, recomputed: dict[str, _Recomputed]
     ) -> tuple[Vectors, list[_Recomputed]]:
-        """What the points file should hold for the sampled texts, and the passes that it is made of."""
+        """The expected vectors of the sampled texts in the points file, and the passes they are made from."""
         entry = self._entry(collection.name)
         if self._summary is None or entry is None or entry.status == "skipped_existing":
             if len(recomputed) < len(collection.passes):
-                raise ModelError("no summary says which of the stored vectors it was made of")
+                raise ModelError("there is no summary that says which of the stored vectors it was made from")
             return _fuse_without_summary(exported, list(recomputed.values()))
         if entry.status != "completed":
-            raise ModelError("the last run did not complete, so that it may be of an earlier one")
+            raise ModelError("the last run did not complete, so the file may be of an earlier run")
         missing = [each.model for each in entry.passes if each.fingerprint not in recomputed]
         if missing:
             raise ModelError(f"vectors of {', '.join(missing)} were not recomputed")
@@ -198,7 +198,7 @@ class _Verifier:
         return summary_fusion(self._summary, entry).fuse([each.vectors for each in made_of]), made_of
 
     def _encoder(self, store: VectorStore, identity: PassIdentity) -> Encoder:
-        """The model of a pass, in fp32 on the host; its files and its prompt must be those of then."""
+        """The model of a pass, in fp32 on the CPU; its files and its prompt must not have changed."""
         model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access)
         facts = store.encoder_facts
         max_tokens, token_cap = identity.max_tokens, None
@@ -212,7 +212,7 @@ class _Verifier:
             self._encoders[key] = load_encoder(model, "float32", "cpu", max_tokens, trusted, token_cap=token_cap)
         encoder = self._encoders[key]
         if facts is not None and facts.document_prompt != encoder.document_prompt:
-            raise ModelError(f"{model.name} had the document prompt {facts.document_prompt!r}, and has another one now")
+            raise ModelError(f"{model.name} had the document prompt {facts.document_prompt!r}, and now has another")
         return encoder
 
     def _sample_texts(self, collection: CollectionOutput) -> _Sample:
@@ -224,12 +224,12 @@ class _Verifier:
             return _Sample([json.loads(line)["payload"]["text"] for line in chosen])
         if self._summary is not None and self._summary.chunks and Path(self._summary.chunks).exists():
             return _Sample(_choose(self._chunk_texts(collection), self._sample))
-        where = f"not at {self._summary.chunks}" if self._summary else "at an unknown place: there is no summary"
+        where = f"not at {self._summary.chunks}" if self._summary else "at an unknown path, as there is no summary"
         names = f"{collection.points.name} and {collection.jsonl.name}"
-        raise ModelError(f"there are no texts to recompute vectors of: no {names}, and the chunk files are {where}")
+        raise ModelError(f"there are no texts to recompute vectors from: no {names}, and the chunk files are {where}")
 
     def _chunk_texts(self, collection: CollectionOutput) -> Iterator[str]:
-        """Texts in the chunk files that any pass has a vector of."""
+        """Texts in the chunk files that have a vector in any pass."""
         root = Path(self._summary.chunks if self._summary else "")
         identities = [read_identity(stored.folder) for stored in collection.passes]
         stores = [VectorStore(collection.store, each, read_only=True) for each in identities if each is not None]
@@ -250,12 +250,12 @@ class _Verifier:
 
 
 def _fuse_without_summary(exported: Vectors, passes: list[_Recomputed]) -> tuple[Vectors, list[_Recomputed]]:
-    """Where each exported vector is that of one pass, it is plain what it was made of."""
+    """Match each exported vector to the one pass it can be from."""
     if UNNAMED in exported and len(passes) == 1:
         return {UNNAMED: passes[0].vectors}, passes
     by_name = {name: [each for each in passes if each.identity.model == name] for name in exported}
     if any(len(found) != 1 for found in by_name.values()):
-        raise ModelError("no summary says which of the stored vectors it was made of")
+        raise ModelError("there is no summary that says which of the stored vectors it was made from")
     return {name: found[0].vectors for name, found in by_name.items()}, [found[0] for found in by_name.values()]
 
 
@@ -275,7 +275,7 @@ def _from_points(points: PointsFile, count: int) -> _Sample:
 
 
 def _choose(items: Iterable[Item], count: int) -> list[Item]:
-    """Some of the items, each with the same probability, without keeping the others in memory."""
+    """A uniform random sample of the items (reservoir sampling)."""
     chosen: list[Item] = []
     for number, item in enumerate(items):
         if number < count:

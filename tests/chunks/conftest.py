@@ -15,7 +15,7 @@ from ultimate_embedder.types import Collection, Rejected
 NAME = "a_chunks.json"
 TWO = [{"text": "one", "n": 1}, {"text": "two", "n": 2}]
 READ_TWO = [(0, TWO[0]), (1, TWO[1])]
-AGAIN = "Write the file again with your chunker."
+AGAIN = "Run your chunker again to rewrite the file."
 
 Read = Callable[..., list[Any]]
 Load = Callable[..., tuple[list[str], list[Rejected]]]

@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_listed_is_warned_about(tmp_path: Path, monkeypa
     refuse_to_list(monkeypatch, shut)
     discovery = find_collections(tmp_path)
     assert found(tmp_path) == [("docs", ["a_chunks.json"])]
-    assert discovery.warnings == (f"{shut}: cannot be listed (Permission denied); what is in it was not read",)
+    assert discovery.warnings == (f"{shut}: skipped, as it cannot be listed (Permission denied)",)
 
 
 def test_a_folder_without_permissions_is_warned_about(shared_folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_folder_without_permissions_is_warned_about(shared_folder: Path) -> No
             discovery = find_collections(shared_folder)
     finally:
         shut.chmod(0o755)
-    assert discovery.warnings == (f"{shut}: cannot be listed (Permission denied); what is in it was not read",)
+    assert discovery.warnings == (f"{shut}: skipped, as it cannot be listed (Permission denied)",)
     assert [collection.name for collection in discovery.collections] == ["docs"]
 
 
@@ -189,7 +189,7 @@ def test_choosing_collections_keeps_the_warnings_about_them(tmp_path: Path, monk
     shut = put(tmp_path / "docs" / "shut" / "b_chunks.json").parent
     refuse_to_list(monkeypatch, shut)
     [warning] = find_collections(tmp_path, wanted=("docs",)).warnings
-    assert warning == f"{shut}: cannot be listed (Permission denied); what is in it was not read"
+    assert warning == f"{shut}: skipped, as it cannot be listed (Permission denied)"
 
 
 @pytest.mark.parametrize("output", ["out", "docs/out"])
@@ -214,7 +214,7 @@ def test_a_sub_folder_without_chunk_files_is_warned_about_with_the_naming_rule(t
     put(tmp_path / "docs" / "readme.txt")
     discovery = find_collections(tmp_path)
     assert discovery.collections == ()
-    assert discovery.warnings == (f"{tmp_path / 'docs'}: no chunk files in it (chunk files are named {NAMES})",)
+    assert discovery.warnings == (f"{tmp_path / 'docs'}: skipped, as it has no chunk files (named {NAMES})",)
 
 
 def test_an_empty_root_has_no_collections(tmp_path: Path) -> None:
@@ -241,6 +241,6 @@ def test_a_wanted_collection_that_is_missing_is_named_with_a_suggestion(tmp_path
     assert discovery.collections == ()
     assert discovery.missing == ("doclng", "xyz")
     assert discovery.warnings == (
-        "collection doclng is not there. Did you mean Docling?",
-        "collection xyz is not there.",
+        "collection doclng does not exist. Did you mean Docling?",
+        "collection xyz does not exist.",
     )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.chunks import ChunkTable, LoadedChunks, find_collections, load_chunks, table
-from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Event, IdRepeated, Warned
-from ultimate_embedder.types import Collection, Rejected, RepeatedId
+from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Event, IdDuplicated, Warned
+from ultimate_embedder.types import Collection, DuplicateId, Rejected
 
 A, B = "a_chunks.json", "b_chunks.json"
 
@@ -57,8 +57,8 @@ def rejected(seen: list[Event]) -> list[Rejected]:
     return [event.rejected for event in seen if isinstance(event, ChunkRejected)]
 
 
-def repeated(seen: list[Event]) -> list[RepeatedId]:
-    return [event.repeated for event in seen if isinstance(event, IdRepeated)]
+def duplicates(seen: list[Event]) -> list[DuplicateId]:
+    return [event.duplicate for event in seen if isinstance(event, IdDuplicated)]
 
 
 def warnings(seen: list[Event]) -> list[str]:
@@ -144,25 +144,25 @@ def test_an_id_from_content_survives_records_inserted_before_it(load: Load) -> N
 def test_an_id_from_content_depends_on_the_file(load: Load, seen: list[Event]) -> None:
     first, second = ids(load({A: ["one"], B: ["one"]}))
     assert first != second
-    assert repeated(seen) == []
+    assert duplicates(seen) == []
 
 
-def test_an_id_repeated_in_another_file_is_told_apart_by_the_file(load: Load, seen: list[Event]) -> None:
+def test_a_duplicate_id_in_another_file_gets_the_file_name(load: Load, seen: list[Event]) -> None:
     loaded = load({A: [{"id": "x", "text": "one"}], f"sub/{B}": ["first", {"id": "x", "text": "two"}]})
     assert ids(loaded)[::2] == ["x", f"x@sub/{B}"]
-    assert repeated(seen) == [RepeatedId("x", f"sub/{B}", 1, f"x@sub/{B}")]
+    assert duplicates(seen) == [DuplicateId("x", f"sub/{B}", 1, f"x@sub/{B}")]
 
 
-def test_an_id_repeated_in_the_same_file_is_told_apart_by_the_position(load: Load, seen: list[Event]) -> None:
+def test_a_duplicate_id_in_the_same_file_gets_the_position(load: Load, seen: list[Event]) -> None:
     loaded = load({A: [{"id": "x", "text": "one"}, {"id": "x", "text": "two"}]})
     assert ids(loaded) == ["x", f"x@{A}#1"]
-    assert repeated(seen) == [RepeatedId("x", A, 1, f"x@{A}#1")]
+    assert duplicates(seen) == [DuplicateId("x", A, 1, f"x@{A}#1")]
 
 
-def test_an_id_repeated_in_two_ways_is_told_apart_by_file_and_position(load: Load, seen: list[Event]) -> None:
+def test_a_duplicate_id_in_another_file_and_in_the_same_file_gets_both(load: Load, seen: list[Event]) -> None:
     x = {"id": "x", "text": "one"}
     assert ids(load({A: [x], B: [x, x, x]})) == ["x", f"x@{B}", f"x@{B}#1", f"x@{B}#2"]
-    assert [each.position for each in repeated(seen)] == [0, 1, 2]
+    assert [each.position for each in duplicates(seen)] == [0, 1, 2]
 
 
 def test_no_choice_of_ids_makes_two_chunks_share_one(load: Load) -> None:
@@ -178,10 +178,10 @@ def test_equal_texts_without_ids_in_one_file_are_all_kept(load: Load) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_number_that_json_has_not_becomes_null_with_a_warning(load: Load, seen: list[Event], number: str) -> None:
+def test_nan_and_infinity_become_null_with_a_warning(load: Load, seen: list[Event], number: str) -> None:
     record = f'[{{"text": "one", "score": {number}, "metadata": {{"deep": [1, {number}]}}, "n": 2.5}}]'
     assert records(load({A: record.encode()})) == [{"score": None, "metadata": {"deep": [1, None]}, "n": 2.5}]
-    message = "record 0: NaN or infinity under score, metadata became null, as JSON has no such number"
+    message = "record 0, score, metadata: NaN or infinity was replaced by null, as JSON has no such number"
     assert warnings(seen) == [f"{A} {message}"]
 
 

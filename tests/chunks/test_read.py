@@ -47,7 +47,7 @@ def test_raw_nul_bytes_in_a_text_are_kept(load: Load, content: bytes, name: str)
     ("content", "name"), [(b"\0" * 4096, NAME), (b"\0" * 4096, "a.jsonl"), (b" \n\t\r\n", NAME), (b"\0 \n", NAME)]
 )
 def test_a_file_of_only_blanks_or_nul_bytes_is_rejected(read: Read, content: bytes, name: str) -> None:
-    assert read(content, name) == [Rejected(name, None, "the file holds only blanks or NUL bytes")]
+    assert read(content, name) == [Rejected(name, None, "the file has only whitespace or NUL bytes")]
 
 
 @pytest.mark.parametrize("name", [NAME, "a.jsonl"])

@@ -78,7 +78,7 @@ def test_more_tokens_than_a_model_has_positions_for_are_refused_once(
 ) -> None:
     model = tiny_model("xlm-roberta", max_tokens=100)
     words = ["embed", chunks, "--output", tmp_path / "out", "--models", model, "--devices", "cpu", "--max-tokens", 101]
-    expected = f"error: --max-tokens 101: {model.name} has positions for 100 tokens and no more.\n"
+    expected = f"error: --max-tokens 101: {model.name} supports at most 100 tokens. Lower --max-tokens.\n"
     assert refusal(capsys, *words, "--quiet", *extra) == expected
     assert not (tmp_path / "out").exists()
 

@@ -189,7 +189,7 @@ def test_models_list_has_a_line_for_each_model(run: Run) -> None:
     code, out, err = run("models", "list")
     assert (code, err) == (0, "")
     heading, *lines = out.splitlines()
-    assert heading.split() == ["key", "kind", "dims", "tokens", "remote", "code", "here", "size", "note"]
+    assert heading.split() == ["key", "kind", "dims", "tokens", "remote", "code", "location", "size", "note"]
     assert [line.split()[0] for line in lines] == [spec.key for spec in MODELS]
 
 
@@ -256,7 +256,7 @@ def test_a_missing_collection_fails_and_suggests_one(run: Run, chunks: Path, tmp
     assert code == 1
     assert "skipped_missing" in out
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert summary["warnings"] == ["collection dogs is not there. Did you mean docs?"]
+    assert summary["warnings"] == ["collection dogs does not exist. Did you mean docs?"]
 
 
 def test_a_dry_run_counts_and_writes_nothing(run: Run, write_chunks: WriteChunks, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_newer_model_is_fetched_by_keyword_and_by_variable(
     assert (event["status"], event["revision"]) == ("refreshed", newer)
 
 
-def test_local_files_only_asks_nobody(make: Make, hub: HubServer, models: list[str]) -> None:
+def test_local_files_only_makes_no_request(make: Make, hub: HubServer, models: list[str]) -> None:
     hub.publish(HUB_ID, Path(models[0]))
     with pytest.raises(MissingModelError, match="bge-m3 is not on this machine"):
         make(model_name="bge-m3", local_files_only=True)
@@ -492,7 +492,7 @@ class InterruptAfterOneBatch(Telemetry):
             wait_until(lambda: signal.getsignal(signal.SIGINT) is not handler)
 
 
-def test_an_interrupted_run_goes_on_where_it_was(make: Make, write_chunks: WriteChunks) -> None:
+def test_an_interrupted_run_is_resumed(make: Make, write_chunks: WriteChunks) -> None:
     texts = [f"{number} " * 300 for number in range(20)]  # of 512 tokens, as batches have 2048
     embedder = make()
     embedder.load_chunks_from_processing(write_chunks(texts))

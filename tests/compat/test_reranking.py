@@ -95,7 +95,7 @@ def test_local_files_only_holds_for_rerankers_too(make: Make, write_chunks: Writ
 
 
 def test_an_embedder_is_no_reranker(embedder: UltimateKaggleEmbedderV4, models: list[str]) -> None:
-    with pytest.raises(ModelError, match="tiny-bert makes vectors and scores no pairs"):
+    with pytest.raises(ModelError, match="tiny-bert is an embedding model, not a reranker"):
         search(embedder, models[0])
 
 

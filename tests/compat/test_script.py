@@ -191,7 +191,7 @@ def test_collections_that_were_skipped_on_request_are_a_success(script: Script) 
         ),
         (("--matryoshka-dim", 0), "--matryoshka-dim 0: not a number of dimensions"),
         (("--matryoshka-dim", "many"), "--matryoshka-dim many: not a number of dimensions"),
-        (("--matryoshka-dim", 1000), "tiny-bert makes vectors of 32 numbers"),
+        (("--matryoshka-dim", 1000), "vectors of tiny-bert have 32 dimensions"),
         (("--offline", "--refresh-cache"), "contradict each other"),
         (("--enable-ensemble", "--ensemble-models", "bge-m3"), "bge-m3"),
         (("--chunks-root", "/no/such/folder"), "/no/such/folder does not exist"),

@@ -246,7 +246,7 @@ def test_an_average_of_different_dimensions_is_refused_before_anything_is_comput
     with pytest.raises(UsageError) as caught:
         run(chunks, tmp_path / "out", fusion="weighted_average")
     assert str(caught.value) == (
-        "--fusion weighted_average needs vectors of one dimension, and these models share none: "
+        "--fusion weighted_average needs vectors of the same dimension, and these models have none in common: "
         "tiny-bert has 64, tiny-xlm-roberta has 48. Use --fusion concat or --fusion named, or other models."
     )
     assert not (tmp_path / "out" / "docs").exists()
@@ -277,7 +277,7 @@ def test_another_fusion_encodes_nothing_and_leaves_no_export_of_the_one_before(c
 def test_exports_of_another_fusion_that_are_not_written_again_are_deleted(chunks: Path, out: Path) -> None:
     done = run(chunks, out, fusion="concat", exports=["jsonl"])
     assert {path.name for path in (out / "docs").iterdir()} == {"store", "points.jsonl"}
-    assert [Path(warning.split()[0]).name for warning in done.warnings] == ["embeddings", "chunks.parquet"]
+    assert [Path(warning.split()[1].rstrip(":")).name for warning in done.warnings] == ["embeddings", "chunks.parquet"]
 
 
 def test_other_weights_encode_nothing_and_change_the_exports(chunks: Path, out: Path) -> None:
@@ -499,7 +499,7 @@ def test_a_damaged_shard_of_any_model_is_found_and_only_that_model_works_again(
 def test_a_damaged_file_in_the_npy_folder_is_found_and_written_again(chunks: Path, out: Path, name: str) -> None:
     flip_a_bit(out / "docs" / "embeddings" / f"{name}.npy")
     (problem,) = verify_output(out, 10, OFFLINE).damaged
-    assert problem == f"{out / 'docs' / 'embeddings'} is not what was exported (its checksum does not match)"
+    assert problem == f"{out / 'docs' / 'embeddings'} is damaged or was changed (its checksum does not match)"
     run(chunks, out)
     assert verify_output(out, 10, OFFLINE).damaged == []
 
@@ -574,16 +574,19 @@ def test_concat_is_uploaded_as_one_vector_without_a_name(
 @pytest.mark.parametrize(
     ("there", "problem"),
     [
-        (params(64), "vectors without a name, ours are called tiny-bert, tiny-xlm-roberta"),
-        ({BERT: params(64)}, "vectors called tiny-bert, ours are called tiny-bert, tiny-xlm-roberta"),
+        (params(64), "unnamed vectors, but ours are named tiny-bert, tiny-xlm-roberta"),
+        ({BERT: params(64)}, "vectors named tiny-bert, but ours are named tiny-bert, tiny-xlm-roberta"),
         (
             {BERT: params(64), "bge-m3": params(48)},
-            "vectors called tiny-bert, bge-m3, ours are called tiny-bert, tiny-xlm-roberta",
+            "vectors named tiny-bert, bge-m3, but ours are named tiny-bert, tiny-xlm-roberta",
         ),
-        ({BERT: params(64), ROBERTA: params(64)}, "vectors called tiny-xlm-roberta of 64 numbers, ours have 48"),
+        (
+            {BERT: params(64), ROBERTA: params(64)},
+            "vectors named tiny-xlm-roberta with 64 dimensions, but ours have 48",
+        ),
         (
             {BERT: params(64, models.Distance.DOT), ROBERTA: params(48)},
-            "the distance Dot called tiny-bert, ours wants Cosine",
+            "vectors named tiny-bert with Dot distance, but ours need Cosine",
         ),
     ],
     ids=["no name", "one missing", "another name", "another dimension", "another distance"],
@@ -607,5 +610,5 @@ def test_one_vector_is_refused_by_a_collection_of_named_ones(
     run(chunks, out, fusion="concat")
     target = TARGET.replace("named", "concat")
     server.collections[target] = StoredCollection({BERT: params(64), ROBERTA: params(48)})
-    with pytest.raises(UploadError, match="has named vectors, ours have no name and 112 numbers"):
+    with pytest.raises(UploadError, match="has named vectors, but ours are unnamed with 112 dimensions"):
         send(out, server, seen)

@@ -238,9 +238,7 @@ def test_retry_after_may_be_a_date(docs: Path, server: QdrantServer, send: Send)
     assert report.counted == CHUNKS
 
 
-def test_a_server_that_asks_for_more_patience_than_we_have_is_left_at_once(
-    docs: Path, server: QdrantServer, send: Send
-) -> None:
+def test_a_retry_after_beyond_the_total_time_fails_at_once(docs: Path, server: QdrantServer, send: Send) -> None:
     server.faults.append(Fault("PUT", "/points", status=429, retry_after="3600"))
     with pytest.raises(UploadError, match=f"cannot send points on {server.url}"):
         send(docs)
@@ -310,9 +308,7 @@ def test_texts_are_cut_into_requests_that_qdrant_takes(docs: Path, server: Qdran
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_an_interrupted_upload_goes_on_where_it_was(
-    docs: Path, server: QdrantServer, send: Send, seen: list[Event]
-) -> None:
+def test_an_interrupted_upload_is_resumed(docs: Path, server: QdrantServer, send: Send, seen: list[Event]) -> None:
     with pytest.raises(KeyboardInterrupt):
         send(docs, emit=interrupt_after(batches=3))
     first = server.sent_ids()
@@ -388,7 +384,7 @@ def test_a_collection_with_other_dims_is_refused(docs: Path, server: QdrantServe
     with pytest.raises(UploadError) as caught:
         send(docs)
     assert str(caught.value) == (
-        f"collection {DOCS} on {server.url} has vectors of 8 numbers, ours have 64. "
+        f"collection {DOCS} on {server.url} has vectors with 8 dimensions, but ours have 64. "
         "Give another name with --collection, or delete that collection."
     )
     assert not server.sent_ids()
@@ -397,7 +393,7 @@ def test_a_collection_with_other_dims_is_refused(docs: Path, server: QdrantServe
 def test_a_collection_with_named_vectors_is_refused(docs: Path, server: QdrantServer, send: Send) -> None:
     params = models.VectorParams(size=DIM, distance=models.Distance.COSINE)
     server.collections[DOCS] = StoredCollection({"dense": params})
-    with pytest.raises(UploadError, match=f"{DOCS} on .* has named vectors, ours have no name and 64 numbers"):
+    with pytest.raises(UploadError, match=f"{DOCS} on .* has named vectors, but ours are unnamed with 64 dimensions"):
         send(docs)
 
 
@@ -420,7 +416,7 @@ def test_one_target_for_several_collections_is_refused(out: Path, server: Qdrant
     with pytest.raises(UploadError) as caught:
         send(out, target="mine")
     assert str(caught.value) == (
-        f"{out} holds several collections (docs, notes) and --collection names one target. "
+        f"{out} has several collections (docs, notes), but --collection names one target. "
         f"Upload them one by one: {out / 'docs'}"
     )
     assert not server.requests
@@ -449,7 +445,7 @@ def test_a_parquet_that_embed_did_not_write_is_named_and_not_a_crash(tmp_path: P
 def test_a_missing_key_is_told_with_the_option_that_gives_it(docs: Path, seen: list[Event]) -> None:
     with (
         QdrantServer(api_key="secret") as server,
-        pytest.raises(UploadError, match=r"401 Unauthorized\. Give the key's variable with --api-key-env"),
+        pytest.raises(UploadError, match=r"401 Unauthorized\. Pass the API key with --api-key-env VAR"),
     ):
         upload(docs, server.url, seen.append, policy=IMPATIENT)
     assert not of_kind(Retried, seen)
@@ -505,7 +501,7 @@ def test_a_dead_server_exits_1_after_retries(docs: Path, capsys: pytest.CaptureF
         pass
     assert main(["upload", str(docs), "--url", closed.url]) == 1
     told = capsys.readouterr().err
-    assert told.count("again in") == IMPATIENT.tries - 1
+    assert told.count("retrying in") == IMPATIENT.tries - 1
     assert f"error: cannot look up the collection on {closed.url}: ConnectError" in told
 
 
@@ -518,7 +514,7 @@ def test_a_url_that_makes_no_sense_is_an_error_in_words(
     assert url in capsys.readouterr().err
 
 
-def test_an_interrupted_command_exits_130_and_says_how_to_go_on(
+def test_an_interrupted_command_exits_130_and_says_how_to_resume(
     docs: Path, server: QdrantServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def press_ctrl_c(path: Path) -> str:
@@ -526,4 +522,4 @@ def test_an_interrupted_command_exits_130_and_says_how_to_go_on(
 
     monkeypatch.setattr(UPLOAD_MODULE, "file_sha256", press_ctrl_c)
     assert main(["upload", str(docs), "--url", server.url, "--quiet"]) == 130
-    assert capsys.readouterr().err == "interrupted; run the same command again to go on\n"
+    assert capsys.readouterr().err == "interrupted; run the same command again to resume\n"

@@ -32,7 +32,7 @@ def test_documents_get_the_vectors_that_the_run_gave_them(output: Path) -> None:
 
 
 def test_a_collection_without_vectors_of_the_last_run_is_refused_in_words(output: Path) -> None:
-    with pytest.raises(UsageError, match="made no vectors of 'dogs'"):
+    with pytest.raises(UsageError, match="has no vectors of 'dogs'"):
         open_query_encoder(open_output(output), "dogs", OFFLINE)
 
 

@@ -96,13 +96,13 @@ def test_a_very_long_text_is_cut_where_the_whole_text_would_be(filler: str) -> N
 def test_the_limit_is_the_models_own_unless_asked() -> None:
     assert load("all-minilm-l6-v2").max_tokens == 256
     assert load("all-minilm-l6-v2", max_tokens=512).max_tokens == 512
-    with pytest.raises(UsageError, match="all-minilm-l6-v2 has positions for 512 tokens and no more"):
+    with pytest.raises(UsageError, match="all-minilm-l6-v2 supports at most 512 tokens"):
         load("all-minilm-l6-v2", max_tokens=513)
 
 
 def test_roberta_positions_begin_after_the_padding_id() -> None:
     assert load(tiny_model("xlm-roberta", max_tokens=100)).max_tokens == 100
-    with pytest.raises(UsageError, match="positions for 100 tokens"):
+    with pytest.raises(UsageError, match="supports at most 100 tokens"):
         load(tiny_model("xlm-roberta", max_tokens=100), max_tokens=101)
 
 
@@ -113,7 +113,7 @@ def test_the_files_of_a_model_say_as_many_positions_as_the_loaded_model(architec
     assert limit is not None
     check_max_tokens(model, limit)
     assert load(model.path, max_tokens=limit).max_tokens == limit
-    message = f"--max-tokens {limit + 1}: .* has positions for {limit} tokens"
+    message = f"--max-tokens {limit + 1}: .* supports at most {limit} tokens"
     with pytest.raises(UsageError, match=message):
         load(model.path, max_tokens=limit + 1)
     with pytest.raises(UsageError, match=message):
@@ -157,10 +157,10 @@ def test_a_folder_may_be_cut_to_a_shorter_unit_vector() -> None:
 
 
 def test_a_model_that_was_not_trained_to_be_cut_refuses() -> None:
-    message = r"--dim 100: not for all-minilm-l6-v2: it was not trained to be cut \(Matryoshka\). Drop --dim"
+    message = r"--dim 100: not for all-minilm-l6-v2: it is not a Matryoshka model. Drop --dim"
     with pytest.raises(UsageError, match=message):
         check_dim(resolve_model("all-minilm-l6-v2"), 100)
-    with pytest.raises(UsageError, match="all-minilm-l6-v2 makes vectors of 384 numbers"):
+    with pytest.raises(UsageError, match="vectors of all-minilm-l6-v2 have 384 dimensions"):
         check_dim(resolve_model("all-minilm-l6-v2"), 1000)
 
 

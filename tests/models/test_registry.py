@@ -56,7 +56,7 @@ def test_the_default_model_needs_no_remote_code() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "bge", "BAAI", "no-such-model", "./bge-m3"])
-def test_a_name_that_nobody_has_finds_nothing(name: str) -> None:
+def test_an_unknown_name_finds_nothing(name: str) -> None:
     assert find_spec(name) is None
 
 

@@ -98,7 +98,7 @@ def test_a_reranker_is_loaded_onto_the_host_in_the_precision_asked_for(dtype: st
 
 
 def test_an_embedder_is_refused_by_its_name() -> None:
-    with pytest.raises(ModelError, match="bge-m3 is an embedder: it makes vectors and scores no pairs"):
+    with pytest.raises(ModelError, match="bge-m3 is an embedding model, not a reranker"):
         resolve("bge-m3")
 
 
@@ -108,13 +108,13 @@ def test_an_embedder_in_a_folder_is_refused(tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tiny_model("bert") / name, bare)
     for folder in (tiny_model("bert"), bare):
-        with pytest.raises(ModelError, match="makes vectors and scores no pairs"):
+        with pytest.raises(ModelError, match="is an embedding model, not a reranker"):
             load_reranker(resolve(folder), "float32")
 
 
 def test_a_language_model_that_was_not_trained_to_score_is_refused(tmp_path: Path) -> None:
     folder = changed(tiny_cross_encoder(), tmp_path / "mlm", architectures=["XLMRobertaForMaskedLM"])
-    with pytest.raises(ModelError, match="mlm makes vectors and scores no pairs"):
+    with pytest.raises(ModelError, match="mlm is an embedding model, not a reranker"):
         load_reranker(resolve(folder), "float32")
 
 

@@ -99,7 +99,8 @@ def test_a_model_comes_from_the_cache(cache: Path, tiny: Path, name: str) -> Non
 def test_a_model_that_is_nowhere_is_named_with_where_it_was_sought_and_how_to_fetch_it(cache: Path) -> None:
     assert refusal("bge-m3") == (
         f"bge-m3 is not on this machine. Looked in: the Hugging Face cache {cache}. "
-        "Fetch it with 'ultimate-embedder models pull bge-m3', or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
+        "Download it with 'ultimate-embedder models pull bge-m3', "
+        "or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
     )
 
 
@@ -108,7 +109,7 @@ def test_a_model_with_a_package_names_both_places(cache: Path, monkeypatch: pyte
     monkeypatch.setattr(registry, "MODELS", (spec,))
     assert refusal("tiny") == (
         f"tiny is not on this machine. Looked in: the Python package acme_tiny_model; the Hugging Face cache {cache}. "
-        "Fetch it with 'ultimate-embedder models pull tiny', or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
+        "Download it with 'ultimate-embedder models pull tiny', or drop --offline (unset HF_HUB_OFFLINE, if it is set)."
     )
 
 
@@ -130,7 +131,10 @@ def test_a_pinned_revision_is_not_replaced_by_another(cache: Path, tiny: Path, m
 
 @pytest.mark.parametrize("name", ["bge-reranker-v2-m3", "jina-reranker-v3"])
 def test_a_reranker_is_refused(name: str) -> None:
-    assert refusal(name) == f"{name} is a reranker: it scores pairs and makes no vectors."
+    assert (
+        refusal(name)
+        == f"{name} is a reranker, not an embedding model. Choose another from 'ultimate-embedder models list'."
+    )
 
 
 @pytest.mark.parametrize("name", ["coderankembed", "jina-embeddings-v4"])
@@ -152,13 +156,13 @@ def test_a_folder_that_is_not_there_is_an_unknown_model(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    assert refusal(str(tmp_path)) == f"{tmp_path} holds no model: neither modules.json nor config.json is in it."
+    assert refusal(str(tmp_path)) == f"{tmp_path} is not a model: it has neither modules.json nor config.json."
 
 
 def no_weights(folder: Path) -> str:
     return (
         f"{folder} has no weights (*.safetensors or pytorch_model*.bin). "
-        "The copy or download is incomplete: fetch it again."
+        "The copy or download is incomplete: copy or download it again."
     )
 
 
@@ -175,13 +179,13 @@ def test_older_weights_are_weights(tiny: Path) -> None:
 def test_an_unfinished_download_is_refused(cache: Path, tiny: Path) -> None:
     snapshot = put_into_cache(cache, "BAAI/bge-m3", tiny)
     (snapshot / "model.safetensors").unlink()
-    assert refusal("bge-m3").startswith(f"bge-m3 is not whole in {snapshot}: the weights are missing. Fetch it")
+    assert refusal("bge-m3").startswith(f"bge-m3 is incomplete in {snapshot}: the weights are missing. Download it")
 
 
 def test_a_cache_copied_without_its_blobs_is_refused(cache: Path, tiny: Path) -> None:
     snapshot = put_into_cache(cache, "BAAI/bge-m3", tiny)
     (snapshot / "model.safetensors").resolve().unlink()
-    assert f"bge-m3 is not whole in {snapshot}: model.safetensors is missing" in refusal("bge-m3")
+    assert f"bge-m3 is incomplete in {snapshot}: model.safetensors is missing" in refusal("bge-m3")
 
 
 def test_a_mounted_copy_of_a_cache_or_of_a_model_is_found(

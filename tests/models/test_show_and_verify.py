@@ -86,7 +86,7 @@ def test_verify_finds_a_package_whose_files_were_changed(
 ) -> None:
     monkeypatch.setattr("ultimate_embedder.models.check.file_sha256", lambda path: "00" * 32)
     assert main(["models", "verify", "all-minilm-l6-v2"]) == 1
-    assert "is damaged: its sha256 is not the one that was installed" in capsys.readouterr().out
+    assert "is damaged: its sha256 is not that of the installed package" in capsys.readouterr().out
 
 
 def test_verify_of_a_model_that_is_not_here_says_how_to_fetch_it(
@@ -94,5 +94,5 @@ def test_verify_of_a_model_that_is_not_here_says_how_to_fetch_it(
 ) -> None:
     assert main(["models", "verify", "Some/Model"]) == 1
     assert capsys.readouterr().out.startswith(
-        "Some/Model: not on this machine. Fetch it with 'ultimate-embedder models"
+        "Some/Model: not on this machine. Download it with 'ultimate-embedder models"
     )

@@ -120,7 +120,7 @@ def test_a_pipe_gets_a_line_now_and_then(
 def test_a_second_run_says_that_everything_is_there(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
     watch(quiet=True)
     watch()
-    assert "docs: all 50 texts have their vectors from an earlier run\n" in capfd.readouterr().err
+    assert "docs: reused the vectors of all 50 texts from an earlier run\n" in capfd.readouterr().err
 
 
 def test_rejections_and_failures_are_told(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> No
         sink(events.Warned(message="the moon is full"))
         sink(events.Warned(collection="docs", message="so is the disk"))
     assert capfd.readouterr().err.splitlines() == [
-        "cannot send points (503), attempt 2: again in 1.5 s",
+        "cannot send points (503), attempt 2: retrying in 1.5 s",
         "warning: the moon is full",
         "warning: docs: so is the disk",
     ]

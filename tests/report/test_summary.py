@@ -20,7 +20,7 @@ from ultimate_embedder.cli import main
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, TokenBatch
 from ultimate_embedder.report.generated import json_schema, with_tables
-from ultimate_embedder.summary import FusionSummary
+from ultimate_embedder.summary import CollectionSummary, FusionSummary
 from ultimate_embedder.types import VectorSpec
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "summary.schema.json"
@@ -30,7 +30,7 @@ RECORDS: list[Any] = [
     *({"text": f"text {number}", "metadata": {"chunk_id": f"chunk-{number}"}} for number in range(40)),
     {"text": LONG, "metadata": {"chunk_id": "long-a"}},
     {"text": LONG, "metadata": {"chunk_id": "long-b"}},
-    {"text": "a repeated id", "metadata": {"chunk_id": "chunk-0"}},
+    {"text": "a duplicate id", "metadata": {"chunk_id": "chunk-0"}},
     {"text": "   "},
     {"no": "text"},
     17,
@@ -143,11 +143,11 @@ def test_truncated_chunks_are_counted_also_when_they_share_a_text(finished: Path
     assert collection.chunks.truncated == collection.passes[0].truncated == TRUNCATED
 
 
-def test_a_repeated_id_is_told_with_its_new_name(finished: Path) -> None:
+def test_a_duplicate_id_is_listed_with_its_new_name(finished: Path) -> None:
     (collection,) = read_summary(finished).collections
-    (repeated,) = collection.repeated_ids
-    assert (repeated.chunk_id, repeated.position, repeated.renamed_to) == ("chunk-0", 42, "chunk-0@a_chunks.json#42")
-    assert collection.chunks.repeated_ids == 1
+    (duplicate,) = collection.duplicate_ids
+    assert (duplicate.chunk_id, duplicate.position, duplicate.renamed_to) == ("chunk-0", 42, "chunk-0@a_chunks.json#42")
+    assert collection.chunks.duplicate_ids == 1
 
 
 def test_the_events_begin_and_end_with_the_run(finished: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_collection_that_fails_does_not_stop_the_others(write_chunks: WriteChu
     assert statuses == {"a-bad": "failed", "b-good": "completed", "c-bad": "failed"}
 
 
-def test_an_error_nobody_thought_of_is_told_with_its_traceback_and_stops_one_collection(
+def test_an_unexpected_error_is_reported_with_its_traceback_and_stops_one_collection(
     write_chunks: WriteChunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_chunks(["one"], "a-bad")
@@ -225,7 +225,7 @@ def test_a_collection_that_is_not_there_is_told(write_chunks: WriteChunks, tmp_p
     summary = run(write_chunks(["one"]), tmp_path / "out", collections=["docs", "dogs"])
     statuses = {collection.collection: collection.status for collection in summary.collections}
     assert statuses == {"docs": "completed", "dogs": "skipped_missing"}
-    assert summary.warnings == ["collection dogs is not there. Did you mean docs?"]
+    assert summary.warnings == ["collection dogs does not exist. Did you mean docs?"]
     assert not summary.ok
 
 
@@ -349,8 +349,8 @@ def test_the_table_shows_counts_and_what_was_rejected(
     assert lines[0].split()[:7] == ["collection", "status", "found", "embedded", "new", "rejected", "dims"]
     assert lines[1].split()[:7] == ["docs", "completed", str(FOUND), "43", str(DISTINCT), str(REJECTED), "64"]
     assert "docs rejected a_chunks.json record 43: the text is only whitespace" in lines
-    assert "docs: 1 repeated ids were told apart by file" in lines
-    assert "docs: 'upload' would put it into docs__tiny-bert" in lines
+    assert "docs: 1 duplicate ids were renamed" in lines
+    assert "docs: 'upload' writes to the Qdrant collection docs__tiny-bert" in lines
     assert lines[-1] == f"summary: {tmp_path / 'out' / 'summary.json'}"
 
 
@@ -373,3 +373,12 @@ def test_the_tables_of_mitigations_in_the_docs_are_those_of_the_code() -> None:
     assert with_tables(page) == page, "run 'make generated'"
     assert "| `oom_bisect` |" in page
     assert "| `fp32_rerun` |" in page
+
+
+def test_a_summary_with_the_earlier_name_of_duplicate_ids_is_still_read() -> None:
+    renamed = {"chunk_id": "x", "file": "a_chunks.json", "position": 1, "renamed_to": "x@a_chunks.json#1"}
+    read = CollectionSummary.model_validate(
+        {"collection": "docs", "chunks": {"repeated_ids": 1}, "repeated_ids": [renamed]}
+    )
+    assert (read.chunks.duplicate_ids, read.duplicate_ids[0].renamed_to) == (1, "x@a_chunks.json#1")
+    assert "repeated_ids" not in read.model_dump_json()

@@ -186,8 +186,8 @@ def test_models_without_a_common_dimension_are_refused_with_their_dimensions_and
     with pytest.raises(UsageError) as caught:
         averaged(registered(BGE), registered(JINA), registered("all-minilm-l6-v2"))
     assert str(caught.value) == (
-        "--fusion weighted_average needs vectors of one dimension, and these models share none: bge-m3 has 1024, "
-        "jina-code-embeddings-1.5b has 1536 or 128, 256, 512, 1024, all-minilm-l6-v2 has 384. "
+        "--fusion weighted_average needs vectors of the same dimension, and these models have none in common: "
+        "bge-m3 has 1024, jina-code-embeddings-1.5b has 1536 or 128, 256, 512, 1024, all-minilm-l6-v2 has 384. "
         "Use --fusion concat or --fusion named, or other models."
     )
 

@@ -1,4 +1,4 @@
-"""Find the collections below a folder: which sub-folders hold chunk files."""
+"""Find the collections below a folder: its subfolders that contain chunk files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ultimate_embedder.types import Collection
 
 @dataclass(frozen=True)
 class Discovery:
-    """What was found: collections, names that were asked for and are not there, and what was passed over."""
+    """The collections that were found, requested names that were not, and warnings about skipped folders."""
 
     collections: tuple[Collection, ...]
     missing: tuple[str, ...]
@@ -23,7 +23,7 @@ class Discovery:
 
 
 def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None = None) -> Discovery:
-    """Find every collection below `root`, or just the `wanted` ones; the folder `skip` is not entered."""
+    """Find every collection below `root`, or only the `wanted` ones; the folder `skip` is not searched."""
     if root.is_file():
         return _select((Collection(_stem(root), root.parent, (root,)),), wanted, [])
     warnings: list[str] = []
@@ -35,18 +35,18 @@ def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None
         while any(folder.name == name for folder in folders):
             name += "-root"
         collections.append(Collection(name, root, direct))
-    warnings += [f"{entry}: not read, as it is an output of this program" for entry in entries if _is_output(entry)]
+    warnings += [f"{entry}: skipped, as it is an output of ultimate-embedder" for entry in entries if _is_output(entry)]
     for folder in folders:
         files = tuple(sorted(_walk(folder, skip, warnings)))
         if files:
             collections.append(Collection(folder.name, folder, files))
         else:
-            warnings.append(f"{folder}: no chunk files in it (chunk files are named {chunk_file_names()})")
+            warnings.append(f"{folder}: skipped, as it has no chunk files (named {chunk_file_names()})")
     return _select(tuple(collections), wanted, warnings)
 
 
 def is_chunk_file(path: Path) -> bool:
-    """Whether a file's name says that it holds chunks."""
+    """Whether a file is a chunk file, by its name."""
     return not path.name.startswith(".") and path.is_file() and find_format(path) is not None
 
 
@@ -59,12 +59,12 @@ def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnin
     about_chosen = [
         message for message in warnings if any(message.startswith(str(collection.folder)) for collection in chosen)
     ]
-    absent = [f"collection {name} is not there.{suggest(name, names)}" for name in missing]
+    absent = [f"collection {name} does not exist.{suggest(name, names)}" for name in missing]
     return Discovery(chosen, missing, (*about_chosen, *absent))
 
 
 def _walk(top: Path, skip: Path | None, warnings: list[str]) -> Iterator[Path]:
-    """Yield the chunk files below `top`, following links but never into a folder a second time."""
+    """Yield the chunk files below `top`, following links, but entering each folder only once."""
     seen: set[tuple[int, int]] = set()
     pending = [top]
     while pending:
@@ -84,7 +84,7 @@ def _entries(folder: Path, warnings: list[str]) -> list[Path]:
     try:
         return [Path(entry.path) for entry in os.scandir(folder)]
     except OSError as error:
-        warnings.append(f"{folder}: cannot be listed ({error.strerror}); what is in it was not read")
+        warnings.append(f"{folder}: skipped, as it cannot be listed ({error.strerror})")
         return []
 
 
@@ -97,7 +97,7 @@ def _may_enter(entry: Path, skip: Path | None) -> bool:
 
 
 def _is_output(folder: Path) -> bool:
-    # os.path: unlike Path.exists it also answers for a folder that may not be entered
+    # os.path: unlike Path.exists it does not raise for a folder without permission
     return os.path.exists(Output(folder).lock_path)  # noqa: PTH110
 
 

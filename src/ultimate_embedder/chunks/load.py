@@ -1,4 +1,4 @@
-"""Turn a collection's records into chunks: check each, give each an id, and keep them on disk, not in memory."""
+"""Load the records of a collection: validate each, make ids unique, and write them to a table on disk."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 from ultimate_embedder.chunks.formats import printable
 from ultimate_embedder.chunks.read import read_records
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
-from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdRepeated, Warned
-from ultimate_embedder.types import Chunk, Collection, Rejected, RepeatedId
+from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdDuplicated, Warned
+from ultimate_embedder.types import Chunk, Collection, DuplicateId, Rejected
 
 ID_KEYS = ("chunk_id", "id", "_id")
-DEEPEST_NESTING = 100  # Qdrant reads back payloads of about 120 levels and no more
+DEEPEST_NESTING = 100  # Qdrant cannot read back payloads of more than about 120 levels
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LoadedChunks:
 
 
 def load_chunks(collection: Collection, spool: Path, emit: Emit) -> LoadedChunks:
-    """Read all chunk files of a collection into a table at `spool`; reports every record it cannot take."""
+    """Read all chunk files of a collection into a table at `spool`; emits an event for every rejected record."""
     started = time.perf_counter()
     rejected = 0
     ids = _UniqueIds()
@@ -42,9 +42,9 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit) -> LoadedChunks
                 rejected += 1
                 emit(ChunkRejected(collection=collection.name, rejected=item))
                 continue
-            chunk, repeated = ids.settle(item)
-            if repeated:
-                emit(IdRepeated(collection=collection.name, repeated=repeated))
+            chunk, duplicate = ids.make_unique(item)
+            if duplicate:
+                emit(IdDuplicated(collection=collection.name, duplicate=duplicate))
             writer.add(chunk)
         table = writer.finish()
     emit(
@@ -68,7 +68,7 @@ def _chunks(collection: Collection, emit: Emit) -> Iterator[Chunk | Rejected]:
 
 
 def _check(value: Any, file: str, position: int, collection: Collection, emit: Emit) -> Chunk | Rejected:
-    """Make a chunk of one record, or say why it cannot be one."""
+    """Turn one record into a chunk, or into the reason why it is rejected."""
     record = {"text": value} if isinstance(value, str) else value
     if not isinstance(record, dict):
         return Rejected(file, position, f"the record is {_kind(value)}, not an object or a string")
@@ -82,20 +82,20 @@ def _check(value: Any, file: str, position: int, collection: Collection, emit: E
         return Rejected(file, position, "the text is empty" if not text else "the text is only whitespace")
     rest = {key: value for key, value in record.items() if key != "text"}
     record_json = _as_json(text, rest)
-    if record_json is None:  # there is something wrong with it: look what
+    if record_json is None:  # not storable as it is: find out why
         if problem := _unencodable(text, rest):
             return Rejected(file, position, problem)
         if not_finite := [key for key, value in rest.items() if _has_nan(value)]:
             rest = _without_nan(rest)
-            where = f"{file} record {position}"
-            message = f"{where}: NaN or infinity under {', '.join(not_finite)} became null, as JSON has no such number"
+            where = f"{file} record {position}, {', '.join(not_finite)}"
+            message = f"{where}: NaN or infinity was replaced by null, as JSON has no such number"
             emit(Warned(collection=collection.name, message=message))
         record_json = json.dumps(rest, ensure_ascii=False)
     return Chunk(_own_id(rest) or _content_id(file, text), text, record_json, file, position)
 
 
 def _as_json(text: str, record: dict[str, Any]) -> str | None:
-    """The record, if it and the text can be stored as they are and that is plain to see; else None."""
+    """The record as JSON; None if it or the text may not be storable as UTF-8 JSON."""
     try:
         text.encode()
         plain = json.dumps(record, ensure_ascii=False, allow_nan=False)
@@ -118,25 +118,25 @@ def _own_id(record: dict[str, Any]) -> str | None:
 
 
 def _content_id(file: str, text: str) -> str:
-    """An id that stays the same as long as the text stays in its file, wherever in the file it moves."""
+    """An id from file and text, which does not change when the text moves within its file."""
     return hashlib.sha256(f"{file}\0{text}".encode()).hexdigest()[:24]
 
 
 class _UniqueIds:
-    """Gives each chunk of a collection an id of its own; the first to have an id keeps it."""
+    """Renames duplicate ids within a collection; the first chunk with an id keeps it."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._file_of: dict[str, str] = {}
 
-    def settle(self, chunk: Chunk) -> tuple[Chunk, RepeatedId | None]:
+    def make_unique(self, chunk: Chunk) -> tuple[Chunk, DuplicateId | None]:
         free = next(candidate for candidate in self._candidates(chunk) if candidate not in self._taken)
         self._file_of.setdefault(chunk.id, chunk.file)
         self._taken.add(free)
         if free == chunk.id:
             return chunk, None
         renamed = Chunk(free, chunk.text, chunk.record, chunk.file, chunk.position)
-        return renamed, RepeatedId(chunk.id, chunk.file, chunk.position, free)
+        return renamed, DuplicateId(chunk.id, chunk.file, chunk.position, free)
 
     def _candidates(self, chunk: Chunk) -> Iterator[str]:
         yield chunk.id
@@ -147,7 +147,7 @@ class _UniqueIds:
 
 
 def _unencodable(text: str, record: dict[str, Any]) -> str | None:
-    """Say what keeps this record from being stored as UTF-8 JSON."""
+    """Why this record cannot be stored as UTF-8 JSON, or None."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -164,7 +164,7 @@ def _unencodable(text: str, record: dict[str, Any]) -> str | None:
 
 def _bad_character(error: UnicodeEncodeError) -> str:
     code = ord(error.object[error.start])
-    if 0xDC80 <= code <= 0xDCFF:  # how surrogateescape marks a byte that was not UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape: a byte that was not UTF-8
         return f"byte 0x{code - 0xDC00:02x} is not UTF-8"
     return f"lone surrogate U+{code:04X}"
 

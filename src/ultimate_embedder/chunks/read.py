@@ -1,4 +1,4 @@
-"""Read chunk files record by record. What cannot be read is reported by file and position, never dropped."""
+"""Read chunk files record by record. Unreadable parts are reported with file and position, never dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ultimate_embedder.types import Rejected
 
 def read_records(path: Path, name: str) -> Iterator[Record | Rejected]:
     """Yield every record of a chunk file, or a `Rejected` for each part that cannot be read."""
-    # a file that the user named is read whatever its name is, and most such files are JSON
+    # a file that the user named may have any name, and most are JSON
     found = find_format(path) or whole_json.FORMAT
     try:
         yield from found.read(path, name)

@@ -1,4 +1,4 @@
-"""The chunks of one collection in a file: written once, then read in blocks, so that memory stays bounded."""
+"""The chunks of one collection in a file: written once, then read in blocks, to bound memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _SCHEMA = pa.schema(
 
 
 def text_key(text: str) -> tuple[int, int]:
-    """128 bits that stand for a text; equal texts have equal keys."""
+    """A 128-bit hash of a text; equal texts have equal keys."""
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """A run of consecutive rows; `records` are JSON, as they are only needed in that form or one at a time."""
+    """A block of consecutive rows; `records` are JSON, parsed only when needed."""
 
     start: int
     ids: list[str]
@@ -47,24 +47,24 @@ class TableRows:
 
 
 class ChunkTable:
-    """Chunks in load order. Only their keys are in memory: 16 bytes a chunk."""
+    """Chunks in load order. Only their keys are in memory: 16 bytes per chunk."""
 
     def __init__(self, path: Path, keys: np.ndarray, starts: list[int], digest: str) -> None:
         self.path = path
         self.keys = keys
         self.digest = digest
-        """Of everything in the table: two tables with equal digests have equal rows."""
+        """Hash of all rows: tables with equal digests have equal rows."""
         self._starts = starts
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def distinct_texts(self) -> int:
-        """How many different texts there are."""
+        """The number of distinct texts."""
         return len(np.unique(self.keys, axis=0))
 
     def blocks(self, rows: np.ndarray | None = None) -> Iterator[TableRows]:
-        """Yield the table block by block; with `rows` (a mask), leave out blocks without any of them."""
+        """Yield the table block by block; with `rows` (a mask), skip blocks without a marked row."""
         with pa.OSFile(str(self.path)) as file:
             reader = pa.ipc.open_file(file)
             for number, start in enumerate(self._starts):
@@ -87,7 +87,7 @@ class ChunkTable:
 
 
 class ChunkTableWriter:
-    """Writes a `ChunkTable`. A context manager, so that a failed load leaves no file behind."""
+    """Writes a `ChunkTable`. A context manager: the file of a failed load is deleted."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class ChunkTableWriter:
             self._write_block()
 
     def finish(self) -> ChunkTable:
-        """Close the file and give the table for reading."""
+        """Close the file and open the table for reading."""
         if self._pending:
             self._write_block()
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The command line: words in, words out. Data goes to stdout, everything else to stderr."""
+"""The command line. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ COMMANDS = (embed, upload, inspect, models)
 
 
 def run() -> int:
-    """The installed command: `main`, and a quick end."""
+    """The installed command: `main`, with a quick exit."""
     try:
         return main()
     finally:
-        gc.freeze()  # else Python looks through half a million objects of torch for garbage, just before it ends
+        gc.freeze()  # else Python collects garbage among half a million objects of torch at exit
 
 
 def build_parser() -> SuggestingParser:
-    """The whole command line; `run` in what it parses is the function to call."""
+    """The argument parser; `run` in the parsed options is the function to call."""
     parser = SuggestingParser(
         prog="ultimate-embedder",
         description="Turn collections of pre-chunked documents into vectors and put them into Qdrant.",
@@ -41,7 +41,7 @@ def build_parser() -> SuggestingParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code."""
+    """Run the command line and return its exit code."""
     try:
         options = build_parser().parse_args(arguments)
         command = vars(options).pop("run")
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as with `head`
+    except BrokenPipeError:  # the reader of our output has exited, as with `head`
         discard_stdout()
         return EXIT_FAILED
     except OSError as error:

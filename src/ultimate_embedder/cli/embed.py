@@ -1,4 +1,4 @@
-"""`embed`: make vectors and exports from chunk files."""
+"""`embed`: compute vectors and write exports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def add_commands(commands: Commands) -> None:
         commands,
         "embed",
         _embed,
-        help="make vectors and exports from chunk files",
+        help="compute vectors of chunk files and write exports",
         usage="%(prog)s CHUNKS --output DIR [options]",
         description="Embed every collection below CHUNKS. To resume after an interruption, or after adding chunks, "
-        "run the same command again: stored vectors are not computed again.",
-        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 wrong usage, 3 stopped before "
-        "the end by a deadline or a signal.",
+        "run the same command again: stored vectors are reused.",
+        epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 invalid usage, 3 stopped "
+        "early by a deadline or a signal.",
     )
     groups = add_option_groups(embed, make_config)
     groups[OUTPUT].add_argument("--json", action="store_true", help="print the summary as JSON instead of a table")
@@ -43,7 +43,7 @@ def _embed(options: argparse.Namespace) -> int:
             written = config.summary or Output(config.output).summary_path
             print_summary(summary, None if config.dry_run else written, sys.stdout)
             sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads it; it is in the summary file, and the exit code is about the work
+    except BrokenPipeError:  # the reader has exited; the summary file has it, and the exit code is that of the run
         discard_stdout()
     if any(collection.status == "partial" for collection in summary.collections):
         return EXIT_PARTIAL

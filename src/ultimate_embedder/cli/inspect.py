@@ -1,4 +1,4 @@
-"""`status` and `verify`: what is in an output, and whether it is undamaged."""
+"""`status` and `verify`: contents and integrity of an output."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     """Declare the commands."""
-    status = add_command(commands, "status", _status, help="what is in an output, and what is left to do")
+    status = add_command(commands, "status", _status, help="show the contents of an output and what is left to do")
     verify = add_command(
         commands,
         "verify",
         _verify,
-        help="check an output: every checksum, and some recomputed vectors",
-        description="Recompute every checksum of an output, and the vectors of some texts, in the store and in "
-        f"{POINTS_FILE}. Texts are taken from the exports, or from the chunk files if they are still there.",
+        help="check an output: all checksums, and a sample of recomputed vectors",
+        description="Check every checksum of an output, and recompute a sample of the vectors in the store and in "
+        f"{POINTS_FILE}. Texts are taken from the exports, or from the chunk files if they still exist.",
         epilog="Exit codes: 0 everything was checked and matches, 1 something is damaged or does not match, "
-        "2 wrong usage, 4 nothing is damaged, but not everything could be checked.",
+        "2 invalid usage, 4 nothing is damaged, but not everything could be checked.",
     )
     verify.add_argument(
         "--sample",
         type=int,
         default=20,
         metavar="N",
-        help="texts of each collection whose vectors are recomputed, 0 for none (default: 20)",
+        help="texts per collection whose vectors are recomputed, 0 for none (default: 20)",
     )
     add_options(verify, make_config, ["cache_dir", "trust_remote_code"])
     for each in (status, verify):
@@ -66,7 +66,7 @@ def _verify(options: argparse.Namespace) -> int:
         print(words)
     print(_verified(found))
     if found.damaged:
-        print("Run the same embed command again: what is damaged is computed and written anew.", file=sys.stderr)
+        print("Run the same embed command again: damaged files are recomputed and rewritten.", file=sys.stderr)
         return EXIT_FAILED
     if found.unchecked:
         return EXIT_NOT_CHECKED

@@ -13,35 +13,38 @@ from ultimate_embedder.options import make_config
 
 def add_commands(commands: Commands) -> None:
     """Declare the commands."""
-    models = commands.add_parser("models", help="which models there are")
+    models = commands.add_parser("models", help="list, download and check models")
     actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=SuggestingParser)
-    listing = add_command(actions, "list", _models_list, help="the known models, and which are on this machine")
+    listing = add_command(actions, "list", _models_list, help="list the known models and which are on this machine")
     pull = add_command(actions, "pull", _models_pull, help="download models into the cache")
     pull.add_argument("keys", metavar="KEY", nargs="+")
     add_options(pull, make_config, ["refresh_cache", "trust_remote_code", "quiet"])
-    verify = add_command(actions, "verify", _models_verify, help="check the checksums of models")
+    verify = add_command(actions, "verify", _models_verify, help="compare the files of models with their checksums")
     verify.add_argument(
-        "keys", metavar="KEY_OR_PATH", nargs="*", help="names, hub ids or folders (default: all known that are here)"
+        "keys",
+        metavar="KEY_OR_PATH",
+        nargs="*",
+        help="names, hub ids or folders (default: all known models on this machine)",
     )
-    manifest = add_command(actions, "manifest", _models_manifest, help="the models that an output needs, as JSON")
+    manifest = add_command(actions, "manifest", _models_manifest, help="print the models that an output needs, as JSON")
     manifest.add_argument("output", metavar="OUT", type=Path)
-    show = add_command(actions, "show", _models_show, help="everything about one model")
+    show = add_command(actions, "show", _models_show, help="show the metadata of one model")
     show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
     for each in (listing, pull, verify, manifest, show):
         add_options(each, make_config, ["cache_dir"])
 
 
 def _models_list(options: argparse.Namespace) -> int:
-    from ultimate_embedder.models import MODELS, whereabouts
+    from ultimate_embedder.models import MODELS, locate_model
 
     access = hub_access(cache_dir=options.cache_dir)
-    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'here':24}{'size':>9}  note")
+    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'location':24}{'size':>9}  note")
     for spec in MODELS:
         code = "needed" if spec.remote_code else "no"
-        found = whereabouts(spec, access)
+        found = locate_model(spec, access)
         size = f"{found.size_bytes / 1e6:,.0f} MB" if found.size_bytes else "-"
         dims = f"{spec.dim or '-':>6}{spec.max_tokens:>8}"
-        print(f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.words:24}{size:>9}  {spec.note}")
+        print(f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.label:24}{size:>9}  {spec.note}")
     return EXIT_OK
 
 
@@ -66,7 +69,7 @@ def _models_verify(options: argparse.Namespace) -> int:
         checks = check_model(key, access)
         if options.keys and not checks:
             failed = True
-            print(f"{key}: not on this machine. Fetch it with 'ultimate-embedder models pull {key}'.")
+            print(f"{key}: not on this machine. Download it with 'ultimate-embedder models pull {key}'.")
         for check in checks:
             failed = failed or bool(check.problems)
             good = "all checksums match" if check.has_checksums else "complete; there are no checksums to compare"

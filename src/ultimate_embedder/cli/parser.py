@@ -1,4 +1,4 @@
-"""The argument parser: one that suggests what was meant, and options made from their declarations."""
+"""The argument parser: suggestions for misspelled options, and arguments generated from option declarations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ultimate_embedder.config import DeclaredOption, declared_options, suggest
 
 
 class SuggestingParser(argparse.ArgumentParser):
-    """argparse that says what a misspelled option may have meant, and takes no abbreviations."""
+    """argparse with suggestions for misspelled options, and without abbreviations."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False, **settings})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown words where they stand: the parser of the command knows its options, the top one does not."""
+        """Reject unknown arguments in the parser of the command, which knows the options to suggest."""
         self._given = list(args if args is not None else sys.argv[1:])
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._subparsers:
@@ -26,7 +26,7 @@ class SuggestingParser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Name the mistake, and for each unknown option the one it resembles."""
+        """Print the error, and for each unknown option the most similar one."""
         known = [option for action in self._actions for option in action.option_strings]
         given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
         hints = "".join(suggest(word, known) for word in given if word not in known)
@@ -38,7 +38,7 @@ Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 def add_command(commands: Commands, name: str, run: Run, *, help: str, **settings: Any) -> SuggestingParser:
-    """A command and the function that carries it out."""
+    """Add a command and the function that runs it."""
     parser = commands.add_parser(name, help=help, **settings)
     parser.set_defaults(run=run)
     return parser
@@ -47,7 +47,7 @@ def add_command(commands: Commands, name: str, run: Run, *, help: str, **setting
 def add_option_groups(
     parser: argparse.ArgumentParser, function: Callable[..., Any]
 ) -> dict[str, argparse._ArgumentGroup]:
-    """An argument for each parameter of `function`, in its group; gives the groups by title."""
+    """Add an argument for each parameter of `function`, in its group; returns the groups by title."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in declared_options(function):
         title = option.about.group
@@ -58,7 +58,7 @@ def add_option_groups(
 
 
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], names: Collection[str]) -> None:
-    """An argument for each of the named parameters of `function`."""
+    """Add an argument for each of the named parameters of `function`."""
     for option in declared_options(function):
         if option.name in names:
             _add_option(parser, option)

@@ -1,4 +1,4 @@
-"""What the process tells its caller: exit codes and standard streams."""
+"""Exit codes and standard streams."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOT_CHECKED, EXIT_INTERRUPT
 
 
 def discard_stdout() -> None:
-    """Write to nowhere from now on: the reader of our output has gone, or the disk is full."""
+    """Redirect stdout to the null device: its reader has exited, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,7 +19,8 @@ def add_commands(commands: Commands) -> None:
         "upload",
         _upload,
         help="send finished collections to a Qdrant server",
-        description="Upload what embed wrote. Can be interrupted and repeated: points are never duplicated.",
+        description="Upload the points that embed wrote. After an interruption, run the same command again to resume: "
+        "points are never duplicated.",
     )
     upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
     upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")

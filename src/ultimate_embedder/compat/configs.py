@@ -1,4 +1,4 @@
-"""The old configuration objects: accepted as they were, translated to options, and honest about what has no effect."""
+"""The V4 configuration objects, translated to options; warns about fields that have no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KAGGLE_OPTIMIZED_MODELS: Mapping[str, ModelSpec] = {spec.key: spec for spec in M
 
 
 class _OldConfig:
-    """Warns about options that were changed and do nothing here. An unknown option is a TypeError, as ever."""
+    """Warns about options that were set and have no effect. An unknown option is a TypeError."""
 
     without_effect: ClassVar[Mapping[str, str]] = {}
 
@@ -47,12 +47,12 @@ class EnsembleConfig(_OldConfig):
 
     without_effect: ClassVar[Mapping[str, str]] = {
         "weighting_strategy": "weights are equal, or those of model_weights",
-        "memory_efficient": "memory is always planned",
+        "memory_efficient": "memory is always predicted",
     }
 
     def with_environment(self, environment: OldEnvironment) -> EnsembleConfig:
-        """The same, as `EMBEDDER_*` variables change it."""
-        changed = copy.copy(self)  # not a new one: that would warn again
+        """A copy with the `EMBEDDER_*` variables applied."""
+        changed = copy.copy(self)  # a new instance would warn again
         changed.sequential_passes |= environment.sequential
         changed.exclusive_mode |= environment.exclusive
         changed.preferred_devices = self.preferred_devices or environment.sequential_devices or None
@@ -62,25 +62,25 @@ class EnsembleConfig(_OldConfig):
 
     @property
     def mode(self) -> str:
-        """The engine's word for it."""
+        """The `--mode` of the engine."""
         if self.exclusive_mode:
             return "exclusive"
         return "sequential" if self.sequential_passes or not self.parallel_encoding else "simultaneous"
 
     @property
     def parallelism(self) -> str:
-        """An exclusive lease gives each GPU a replica; taking turns, the old option decides."""
+        """The `--parallelism` of the engine: in sequential mode the V4 option decides, else replicas."""
         if self.mode != "sequential":
             return "replicas"
         return "data-parallel" if self.sequential_data_parallel else "none"
 
 
-_MEMORY_DECIDES = "the memory of the device decides how large batches are"
+_MEMORY_DECIDES = "batch sizes follow from the memory of the device"
 
 
 @dataclass
 class KaggleGPUConfig(_OldConfig):
-    """What the hardware may be used for."""
+    """Devices, precision and limits."""
 
     device_count: int = 2
     vram_per_gpu_gb: float = 15.83
@@ -107,8 +107,8 @@ class KaggleGPUConfig(_OldConfig):
         "backend": "torch is used",
         "enable_memory_efficient_attention": "torch chooses the attention kernel",
         "enable_torch_compile": "models are not compiled",
-        "enable_mixed_precision": "precision says what is computed in",
-        "kaggle_environment": "the environment is looked at",
+        "enable_mixed_precision": "set precision instead",
+        "kaggle_environment": "the environment is detected",
     }
 
 
@@ -125,15 +125,15 @@ class KaggleExportConfig(_OldConfig):
     output_prefix: str = "ultimate_embeddings_v4"
 
     without_effect: ClassVar[Mapping[str, str]] = {
-        "export_faiss": "vectors are exported for Qdrant and as .npy",
+        "export_faiss": "there is no FAISS export; vectors are exported for Qdrant and as .npy",
         "export_sparse_jsonl": "there are no sparse vectors",
-        "compress_embeddings": "vectors are written as they are",
+        "compress_embeddings": "vectors are not compressed",
     }
 
 
 @dataclass
 class RerankingConfig(_OldConfig):
-    """Which reranker looks at the candidates of a search."""
+    """The reranker of `search_with_reranking`."""
 
     model_name: str = "jina-reranker-v3"
     enable_reranking: bool = False
@@ -141,23 +141,23 @@ class RerankingConfig(_OldConfig):
     rerank_top_k: int = 20
     batch_size: int = 32
     trust_remote_code: bool = False
-    """jina-reranker-v3 runs code of its own: only if you say so here."""
+    """Allows the code in the reranker's repository to run, which jina-reranker-v3 needs."""
 
     without_effect: ClassVar[Mapping[str, str]] = {
-        "top_k_candidates": "give initial_candidates to search_with_reranking()",
-        "rerank_top_k": "give top_k to search_with_reranking()",
+        "top_k_candidates": "pass initial_candidates to search_with_reranking()",
+        "rerank_top_k": "pass top_k to search_with_reranking()",
         "batch_size": _MEMORY_DECIDES,
     }
 
 
 @dataclass
 class AdvancedPreprocessingConfig(_OldConfig):
-    """Accepted; texts are embedded as they are."""
+    """Accepted without effect; texts are embedded unchanged."""
 
     enable_text_caching: bool = True
     normalize_whitespace: bool = True
 
     without_effect: ClassVar[Mapping[str, str]] = {
-        "enable_text_caching": "equal texts share a vector anyway",
-        "normalize_whitespace": "texts are embedded as they are",
+        "enable_text_caching": "equal texts always share a vector",
+        "normalize_whitespace": "texts are embedded unchanged",
     }

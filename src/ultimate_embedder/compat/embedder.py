@@ -1,4 +1,4 @@
-"""`UltimateKaggleEmbedderV4`: the old class as a thin layer. It translates words; the engine does the work."""
+"""`UltimateKaggleEmbedderV4`: the V4 class as a thin layer over the engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ READ_ROWS = 4096
 
 
 class UltimateKaggleEmbedderV4:
-    """Load chunks, make vectors with one or several models, export them for Qdrant, and search them."""
+    """Load chunks, embed them with one or several models, export them for Qdrant, and search them."""
 
     def __init__(
         self,
@@ -71,7 +71,9 @@ class UltimateKaggleEmbedderV4:
         trust_remote_code: Sequence[str] = (),
     ) -> None:
         if enable_sparse or sparse_models:
-            warnings.warn("enable_sparse and sparse_models have no effect: dense vectors are made", stacklevel=2)
+            warnings.warn(
+                "enable_sparse and sparse_models have no effect: only dense vectors are computed", stacklevel=2
+            )
         environment = old_environment()
         self.gpu_config = gpu_config or KaggleGPUConfig()
         self.export_config = export_config or KaggleExportConfig()
@@ -100,14 +102,14 @@ class UltimateKaggleEmbedderV4:
         self._stage_models()
 
     def _stage_models(self) -> None:
-        """Have every model on the host before anything is done; devices are leased later."""
+        """Load every model on the CPU; devices are leased later."""
         config = self._config(Path.cwd())
         if config.mode == "exclusive" and len(config.models) > 1:
             logger.info("Exclusive ensemble mode: staging primary model to CPU")
         self._session = open_session(config, self.telemetry, StopSwitch())
         self._plans: list[PassPlan] = self._session.passes_for()
         self.models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in self._plans}
-        # one that is missing or not trusted is told now, not after hours of embedding
+        # fail now if it is missing or not trusted, not after hours of embedding
         self._load_reranker = self._find_reranker() if self.reranking_config.enable_reranking else None
 
     @property
@@ -126,12 +128,12 @@ class UltimateKaggleEmbedderV4:
 
     @property
     def companion_device_map(self) -> dict[str, str]:
-        """Where companions worked in the last run; before one, on the host."""
+        """The devices of the companions in the last run; cpu before the first run."""
         return {plan.name: self.telemetry.companion_device_map.get(plan.name, "cpu") for plan in self._plans[1:]}
 
     @property
     def embeddings_by_model(self) -> dict[str, np.ndarray]:
-        """Each model's own vectors, in the order of the chunks, read from the store now; empty before a run."""
+        """The vectors of each model, in the order of the chunks, read from the store; empty before a run."""
         if self.embeddings is None:
             return {}
         keys = np.array([text_key(text) for text in self.chunk_texts], np.uint64).reshape(-1, 2)
@@ -146,7 +148,7 @@ class UltimateKaggleEmbedderV4:
         return found
 
     def load_chunks_from_processing(self, chunks_dir: str | Path = "/kaggle/input") -> dict[str, Any]:
-        """Read all chunk files below a folder; gives counts."""
+        """Read all chunk files below a folder and return counts."""
         root = Path(chunks_dir)
         if not root.exists():
             raise UsageError(f"{root} does not exist. Give the folder that holds your chunk files.")
@@ -174,7 +176,7 @@ class UltimateKaggleEmbedderV4:
         }
 
     def generate_embeddings_kaggle_optimized(self) -> dict[str, Any]:
-        """Embed what was loaded. After an interruption it goes on; after a complete run it computes anew."""
+        """Embed the loaded chunks. Resumes an interrupted run; after a complete run everything is recomputed."""
         config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=is_complete(self.output_folder))
         if config.mode == "exclusive" and len(config.models) > 1:
             logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
@@ -194,9 +196,9 @@ class UltimateKaggleEmbedderV4:
         return dict(self.processing_stats)
 
     def generate_ensemble_embeddings(self, texts: Sequence[str]) -> np.ndarray:
-        """Fused vectors of some texts, by the same road as a collection: devices, leases and all."""
+        """Fused vectors of some texts, computed like those of a collection, on leased devices."""
         if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise UsageError("every text must be a string with something in it.")
+            raise UsageError("every text must be a string that is not empty.")
         with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
             chunks, output = Path(scratch) / "chunks", Path(scratch) / "out"
             write_json(chunks / "texts" / "texts_chunks.json", list(texts))
@@ -209,7 +211,7 @@ class UltimateKaggleEmbedderV4:
         return vectors
 
     def export_for_local_qdrant(self) -> dict[str, str]:
-        """Write the exports that were asked for; gives their paths. Vectors that are stored are not computed again."""
+        """Write the configured exports and return their paths. Stored vectors are reused."""
         wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl}
         kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
         config = self._config(self._loaded_from(), exports=kinds)
@@ -222,13 +224,13 @@ class UltimateKaggleEmbedderV4:
         return paths
 
     def get_target_collection_name(self) -> str:
-        """The Qdrant collection that an upload would fill."""
+        """The name of the Qdrant collection that an upload creates."""
         if self._summary is None or not self._summary.collections:
             raise UsageError("call generate_embeddings_kaggle_optimized() first.")
         return str(self._summary.collections[0].target_qdrant_collection)
 
     def search_with_reranking(self, query: str, top_k: int = 20, initial_candidates: int = 100) -> list[dict[str, Any]]:
-        """The best chunks for a query: candidates by similarity, then, if it is enabled, in the reranker's order."""
+        """The best chunks for a query: candidates by similarity, then reranked if reranking is enabled."""
         if self.embeddings is None:
             raise UsageError("call generate_embeddings_kaggle_optimized() first.")
         vectors = QueryEncoder(
@@ -260,7 +262,7 @@ class UltimateKaggleEmbedderV4:
         return rerank(query, texts, load(half), lambda: load("float32"), devices, self._session.leases, self.telemetry)
 
     def _find_reranker(self) -> Callable[[str], Reranker]:
-        """Have the reranker's files; gives what loads it, once for each precision."""
+        """Find the reranker's files; returns a cached function that loads it in a given precision."""
         name = self.reranking_config.model_name
         spec = find_spec(name)
         trusted = [*self._trusted, *([spec.key] if spec and self.reranking_config.trust_remote_code else [])]
@@ -301,7 +303,7 @@ class UltimateKaggleEmbedderV4:
         return rows
 
     def _keep_only_embedded(self, done: list[CollectionSummary]) -> None:
-        """A chunk to which a model gave no vector is in the summary, and not among the vectors: drop it here too."""
+        """Drop chunks that have no vector from some model; the summary lists them as rejected."""
         embedded: set[str] = set()
         for collection in done:
             for ids in PointsFile.open(self._output.collection(collection.collection).points).ids(READ_ROWS):

@@ -1,4 +1,4 @@
-"""Old configuration objects as options of the engine."""
+"""Translate V4 configuration objects to options of the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models import find_spec
 
 logger = logging.getLogger(__name__)
-PRECISIONS = {"fp16": "auto", "bf16": "auto", "fp32": "fp32", "int8": "int8"}  # auto: half on cards, fp32 on a CPU
+PRECISIONS = {
+    "fp16": "auto",
+    "bf16": "auto",
+    "fp32": "fp32",
+    "int8": "int8",
+}  # auto: half precision on GPUs, fp32 on a CPU
 
 
 def ensemble_options(
@@ -27,7 +32,9 @@ def ensemble_options(
     models = list(first.values())
     weights = {_key(name): weight for name, weight in (config.model_weights or {}).items()} if enabled else {}
     for name in weights.keys() - {_key(name) for name in models}:
-        raise UsageError(f"EnsembleConfig.model_weights names {name}, which is none of {', '.join(models)}.")
+        raise UsageError(
+            f"EnsembleConfig.model_weights names {name}, which is not one of the models ({', '.join(models)})."
+        )
     return {
         "models": [f"{name}={weights.get(_key(name), 1.0)}" for name in models],
         "mode": config.mode if len(models) > 1 else "single",
@@ -50,7 +57,7 @@ def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force
 
 
 def output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
-    """Where output goes: as configured, or beside the notebook where there is no Kaggle."""
+    """The output folder: as configured, or below the current folder outside Kaggle."""
     chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
     if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
         logger.info("%s does not exist: this is not Kaggle. Output goes to %s", chosen, Path.cwd())

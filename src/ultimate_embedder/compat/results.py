@@ -1,4 +1,4 @@
-"""What a run has left behind, in the words of existing notebooks."""
+"""Results of a run, under the keys that existing notebooks use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COMPLETE = ("completed", "skipped_no_chunks")
 
 
 def is_complete(output: Path) -> bool:
-    """Whether the last run there came to its end: then another one is wanted, not the rest of it."""
+    """Whether the last run completed, so that the next one recomputes instead of resuming."""
     try:
         summary = Output(output).read_summary()
-    except UsageError:  # it cannot be read: then what the run did is not known either
+    except UsageError:  # an unreadable summary does not say that the run completed
         return False
     if summary is None or summary.error is not None:
         return False
@@ -28,7 +28,7 @@ def is_complete(output: Path) -> bool:
 
 
 def require_complete(summary: RunSummary) -> list[CollectionSummary]:
-    """The collections that were embedded, if nothing went wrong."""
+    """The completed collections; raises if one was not completed."""
     for collection in summary.collections:
         if collection.status not in COMPLETE:
             raise UltimateEmbedderError(f"{collection.collection} {collection.status}: {collection.error}")
@@ -39,20 +39,20 @@ def require_complete(summary: RunSummary) -> list[CollectionSummary]:
 
 
 def exported_vectors(collection: CollectionOutput, primary: str) -> np.ndarray:
-    """The exported vectors of a collection, not read into memory; of several named ones the primary model's."""
+    """The exported vectors of a collection, memory-mapped; of named vectors, those of the primary model."""
     fused = collection.embeddings
     return np.asarray(np.load(fused if fused.exists() else collection.embeddings_of(primary), mmap_mode="r"))
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """One array; just the part, where there is only one."""
+    """Concatenate the parts; a single part is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def results_of(
     summary: RunSummary, done: list[CollectionSummary], embeddings: np.ndarray, seconds: float
 ) -> dict[str, Any]:
-    """What a notebook reads after a run."""
+    """The results of a run, as notebooks read them."""
     passes = [each for collection in done for each in collection.passes]
     largest = max(passes, key=lambda each: each.batch_rows)
     return {

@@ -30,14 +30,14 @@ DONE = ("completed", "skipped_existing")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Embed; exit code 0 when every collection was completed, or skipped because that was asked for."""
+    """Embed; exit code 0 if every collection was completed, or skipped on request."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     given = _parser().parse_args(arguments)
     telemetry, builder = Telemetry(), SummaryBuilder()
     summary = builder.summary
     summary.chunks, summary.output = given.chunks_root, given.output_root
     summary_path = Path(given.summary)
-    if summary_path.name == given.summary:  # just a name: it belongs to the output
+    if summary_path.name == given.summary:  # a plain file name is relative to the output folder
         summary_path = Path(given.output_root) / given.summary
     try:
         config = make_config(
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str, Any]:
-    """The engine's options for what was given."""
+    """Translate the V5 options to options of the engine."""
     mode = one_of(given.ensemble_mode, ENSEMBLE_MODES, "--ensemble-mode")
     ensemble = EnsembleConfig(
         ensemble_models=split_words(given.ensemble_models) or EnsembleConfig().ensemble_models,
@@ -119,23 +119,33 @@ def _write_stats(summary: RunSummary, output: Output, telemetry: Telemetry) -> N
 def _parser() -> argparse.ArgumentParser:
     parser = SuggestingParser(prog="embed_collections_v5.py", description=__doc__)
     parser.add_argument("--chunks-root", default=DEFAULT_CHUNKS, metavar="DIR", help="folder of collections")
-    parser.add_argument("--output-root", default=DEFAULT_OUTPUT, metavar="DIR", help="where results go")
-    parser.add_argument("--collections", nargs="*", metavar="NAME", help="only these (default: all)")
+    parser.add_argument("--output-root", default=DEFAULT_OUTPUT, metavar="DIR", help="output folder")
+    parser.add_argument("--collections", nargs="*", metavar="NAME", help="embed only these (default: all)")
     parser.add_argument("--model", default="jina-code-embeddings-1.5b", metavar="NAME", help="the primary model")
-    parser.add_argument("--enable-ensemble", action="store_true", help="several models, fused")
-    parser.add_argument("--ensemble-models", default="", metavar="A,B", help="which (default: jina-code, bge-m3)")
+    parser.add_argument(
+        "--enable-ensemble", action="store_true", help="embed with several models and fuse their vectors"
+    )
+    parser.add_argument(
+        "--ensemble-models", default="", metavar="A,B", help="models of the ensemble (default: jina-code, bge-m3)"
+    )
     parser.add_argument("--ensemble-mode", default="auto", metavar="MODE", help=" | ".join(ENSEMBLE_MODES))
     parser.add_argument("--exclusive-ensemble", action="store_true", help="each model leases all devices in turn")
     parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
     parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
-    parser.add_argument("--skip-existing", action="store_true", help="leave finished collections alone")
-    parser.add_argument("--summary", default=V5_SUMMARY_NAME, metavar="PATH", help="in the output, or at a path")
-    parser.add_argument("--zip-output", action="store_true", help="also pack the output folder")
-    parser.add_argument("--matryoshka-dim", metavar="N", help="shorter vectors, from models trained for it")
-    parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="no GPU: for these collections, or for all")
-    parser.add_argument("--no-ensemble", nargs="+", metavar="NAME", help="only the primary for these collections")
+    parser.add_argument("--skip-existing", action="store_true", help="skip completed collections")
+    parser.add_argument(
+        "--summary", default=V5_SUMMARY_NAME, metavar="PATH", help="file name in the output folder, or path"
+    )
+    parser.add_argument("--zip-output", action="store_true", help="also write the output folder as a zip file")
+    parser.add_argument("--matryoshka-dim", metavar="N", help="truncate vectors to N dimensions (Matryoshka models)")
+    parser.add_argument("--force-cpu", nargs="*", metavar="NAME", help="use no GPU for these collections, or for all")
+    parser.add_argument(
+        "--no-ensemble", nargs="+", metavar="NAME", help="use only the primary model for these collections"
+    )
     parser.add_argument("--offline", action="store_true", help="never use the network")
-    parser.add_argument("--refresh-cache", action="store_true", help="ask the hub whether models have changed")
+    parser.add_argument("--refresh-cache", action="store_true", help="ask the hub for newer commits of the models")
     parser.add_argument("--cache-dir", metavar="DIR", help="the Hugging Face cache")
-    parser.add_argument("--trust-remote-code", default="", metavar="KEY,...", help="models whose own code may run")
+    parser.add_argument(
+        "--trust-remote-code", default="", metavar="KEY,...", help="models that may run code from their repository"
+    )
     return parser

@@ -1,4 +1,4 @@
-"""The old telemetry, filled from the engine's events."""
+"""The V4 telemetry, filled from the engine's events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD_MITIGATIONS = {"adaptive_batch_reduce": "adaptive_batch_reduce_after_snapsho
 
 
 class Telemetry:
-    """An event sink with the lists that notebooks read; they grow with every run."""
+    """An event sink with the lists that notebooks read; every run appends to them."""
 
     def __init__(self) -> None:
         self.gpu_lease_events: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ class Telemetry:
         return [event for name, event in pairs if name == collection]
 
     def marks(self) -> dict[str, int]:
-        """How long each list is now, to tell a run's own entries from earlier ones."""
+        """The current length of each list, to separate the entries of a run from earlier ones."""
         return {name: len(entries) for name, entries in self._lists().items()}
 
     def since(self, marks: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
@@ -118,7 +118,7 @@ class Telemetry:
 
 
 def device_id(name: str) -> int | str:
-    """The number of a card, or `cpu`."""
+    """The number of a GPU, or `cpu`."""
     number = name.rpartition(":")[2]
     return int(number) if number.isdigit() else name
 

@@ -1,4 +1,4 @@
-"""What the user asked for. Only this folder reads the environment."""
+"""Options and environment variables. Only this package reads the environment."""
 
 from ultimate_embedder.config.declared import DeclaredOption, Option, declared_options, read_options, with_options_of
 from ultimate_embedder.config.environment import (
@@ -25,14 +25,14 @@ from ultimate_embedder.config.options import (
     RunConfig,
     parse_model_choice,
 )
-from ultimate_embedder.config.words import (
+from ultimate_embedder.config.parse import (
     at_least,
     existing_folder,
     one_of,
     parse_flag,
+    parse_names,
     parse_share,
     parse_size,
-    some_words,
     split_words,
     suggest,
 )
@@ -67,11 +67,11 @@ __all__ = [
     "one_of",
     "parse_flag",
     "parse_model_choice",
+    "parse_names",
     "parse_share",
     "parse_size",
     "read_options",
     "retry_policy",
-    "some_words",
     "split_words",
     "suggest",
     "with_options_of",

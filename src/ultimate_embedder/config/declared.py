@@ -1,6 +1,6 @@
-"""How an option is declared: `Annotated[type, Option(...)]` on a parameter says everything about it.
+"""Declare an option: a function parameter annotated with `Annotated[type, Option(...)]`.
 
-The command line, the check of values and the signature of the Python API are made from such parameters.
+The command line, the validation and the signature of the Python API are generated from such parameters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ultimate_embedder.config.words import one_of, suggest
+from ultimate_embedder.config.parse import one_of, suggest
 from ultimate_embedder.errors import UsageError
 
 P = ParamSpec("P")
@@ -22,22 +22,22 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Option:
-    """What a parameter means on the command line. Its name, type and default are the parameter's own."""
+    """What a parameter is on the command line. Name, type and default are those of the parameter."""
 
     help: str
     group: str
     metavar: str | None = None
-    words: tuple[str, ...] = ()
-    """The valid words, if there is a list of them."""
+    choices: tuple[str, ...] = ()
+    """The valid values, if there is a list of them."""
     read: Callable[..., Any] | None = None
-    """Checks and converts a value: `read(value, option="--flag")`. None is not read; it means "left out"."""
+    """Checks and converts a value: `read(value, option="--flag")`. Not called for None, which means "not given"."""
     default: str | None = None
-    """What the default is, in words, where its value does not say it."""
+    """Description of the default, if its value does not explain it."""
     flag: str | None = None
-    """If it is not the parameter's name."""
+    """The flag, if it is not the parameter's name."""
     positional: bool = False
     field: str | None = None
-    """The field of the result, if it has another name than the parameter."""
+    """The field of the result, if its name is not the parameter's."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DeclaredOption:
 
     @property
     def flag(self) -> str:
-        """How it is written: `--max-tokens`, or `CHUNKS` for a positional one."""
+        """The flag: `--max-tokens`, or `CHUNKS` for a positional argument."""
         if self.about.positional:
             return self.about.metavar or self.name.upper()
         return self.about.flag or "--" + self.name.replace("_", "-")
@@ -63,7 +63,7 @@ class DeclaredOption:
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is written without a value."""
+        """Whether it takes no value."""
         return self.type is bool
 
     @property
@@ -74,20 +74,20 @@ class DeclaredOption:
 
     @property
     def help(self) -> str:
-        """Its meaning, its valid words and its default."""
-        words = f": {' | '.join(self.about.words)}" if self.about.words else ""
+        """Description, valid values and default."""
+        choices = f": {' | '.join(self.about.choices)}" if self.about.choices else ""
         default = self.about.default
         if default is None and not self.required and self.default:
             default = self.default if isinstance(self.default, str) else ",".join(self.default)
-        return self.about.help + words + (f" (default: {default})" if default else "")
+        return self.about.help + choices + (f" (default: {default})" if default else "")
 
     def read(self, value: Any) -> Any:
-        """Check a value and convert it, or say which word is wrong."""
+        """Validate a value and convert it, or raise `UsageError`."""
         if value is None:
             return None
         if self.about.read is not None:
             return self.about.read(value, option=self.flag)
-        return one_of(value, self.about.words, self.flag) if self.about.words else value
+        return one_of(value, self.about.choices, self.flag) if self.about.choices else value
 
 
 @functools.cache
@@ -103,12 +103,12 @@ def declared_options(function: Callable[..., Any]) -> tuple[DeclaredOption, ...]
 
 
 def read_options(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check and convert a value for each parameter of `function`; the keys are the names of the result's fields."""
+    """Validate and convert a value for each parameter of `function`; keys are the names of the result's fields."""
     return {option.about.field or option.name: option.read(given[option.name]) for option in declared_options(function)}
 
 
 def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Result]], Callable[P, Result]]:
-    """Let a function of what `make` gives be called with the arguments of `make` instead.
+    """Let a function that takes the result of `make` be called with the arguments of `make`.
 
     Type checkers and `help()` see the parameters of `make`. A misspelled keyword is a `UsageError` that suggests the
     nearest name.
@@ -126,11 +126,11 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
             signature.bind(*arguments, **options)  # a TypeError names this function's parameters
             return function(make(*arguments, **options))
 
-        del call.__dict__["__wrapped__"]  # the function that is wrapped has another signature
+        del call.__dict__["__wrapped__"]  # the wrapped function has another signature
         call.__dict__["__signature__"] = signature
         call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
         call.__annotations__["return"] = signature.return_annotation
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{_described(make)}"
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{_option_list(make)}"
         return call
 
     return decorate
@@ -143,5 +143,5 @@ def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signatur
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 
-def _described(make: Callable[..., Any]) -> str:
+def _option_list(make: Callable[..., Any]) -> str:
     return "\n".join(f"  {option.name}: {option.help}" for option in declared_options(make))

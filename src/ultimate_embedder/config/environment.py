@@ -1,17 +1,17 @@
-"""Environment variables that stand for options, among them those that existing notebooks set."""
+"""Environment variables that replace options, including those of existing notebooks."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
-from ultimate_embedder.config.words import parse_flag, split_words
+from ultimate_embedder.config.parse import parse_flag, split_words
 
 DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, which have no command line
 
 
 def devices_from_environment() -> str | None:
-    """The devices to use when no option names them."""
+    """The devices to use if `--devices` is not given."""
     return os.environ.get(DEVICES_VARIABLE) or None
 
 
@@ -20,7 +20,7 @@ CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
 
 @dataclass(frozen=True)
 class OldEnvironment:
-    """What `EMBEDDER_*` says."""
+    """The values of the `EMBEDDER_*` variables."""
 
     force_cpu: bool
     refresh_cache: bool
@@ -31,7 +31,7 @@ class OldEnvironment:
 
 
 def old_environment() -> OldEnvironment:
-    """Read the variables now."""
+    """Read the variables."""
     data_parallel = os.environ.get("EMBEDDER_SEQUENTIAL_DATA_PARALLEL")
     return OldEnvironment(
         force_cpu=parse_flag(os.environ.get("EMBEDDER_FORCE_CPU")),
@@ -44,5 +44,5 @@ def old_environment() -> OldEnvironment:
 
 
 def must_check_locks() -> bool:
-    """Whether the order of locks is to be checked, for tests and for finding a deadlock."""
+    """Whether to check the order of locks, for tests and for debugging deadlocks."""
     return parse_flag(os.environ.get(CHECK_LOCKS_VARIABLE))

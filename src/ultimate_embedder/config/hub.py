@@ -1,4 +1,4 @@
-"""How models are found and fetched: which caches, and whether the network may be used."""
+"""Where models are looked for, and whether they may be downloaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ultimate_embedder.config.words import parse_flag, split_words
+from ultimate_embedder.config.parse import parse_flag, split_words
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.retry import RetryPolicy
 
@@ -18,7 +18,7 @@ MOUNTS_VARIABLE = "ULTIMATE_EMBEDDER_MODEL_MOUNTS"
 
 @dataclass(frozen=True)
 class HubAccess:
-    """How models are found and fetched: which caches, and whether the network may be used."""
+    """Where models are looked for, and whether they may be downloaded."""
 
     cache_dir: Path | None = None
     offline: bool = False
@@ -28,12 +28,12 @@ class HubAccess:
 
     @property
     def download_folder(self) -> Path:
-        """The cache that downloads go to."""
+        """The cache that models are downloaded to."""
         return self.caches[0]
 
     @property
     def caches(self) -> tuple[Path, ...]:
-        """Where cached models are looked for: where we are told, else in the default place and Kaggle's."""
+        """The cache folders to search: the configured one, else the default one and Kaggle's."""
         if self.cache_dir is not None:
             return (self.cache_dir,)
         if given := os.environ.get("HF_HUB_CACHE"):
@@ -45,19 +45,19 @@ class HubAccess:
 
     @property
     def mounts(self) -> tuple[Path, ...]:
-        """Where read-only copies of models may be."""
+        """Folders that may contain read-only copies of models."""
         given = os.environ.get(MOUNTS_VARIABLE)
         places = [Path(place) for place in given.split(os.pathsep)] if given else [KAGGLE_MOUNTS]
         return tuple(place for place in places if place.exists())
 
     @property
     def endpoint(self) -> str:
-        """The hub."""
+        """URL of the hub."""
         return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def retry_policy() -> RetryPolicy:
-    """How downloads and uploads are retried; two variables shorten the waits."""
+    """The retry policy of downloads and uploads; two environment variables change the waits."""
     return RetryPolicy(
         first_wait_s=_seconds("ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S", RetryPolicy.first_wait_s),
         total_s=_seconds("ULTIMATE_EMBEDDER_RETRY_TOTAL_S", RetryPolicy.total_s),
@@ -71,7 +71,7 @@ def hub_access(
     refresh: bool = False,
     trusted: str | Iterable[str] = (),
 ) -> HubAccess:
-    """Options and environment together: `HF_HUB_OFFLINE` means `--offline`."""
+    """Combine options and environment: `HF_HUB_OFFLINE` means `--offline`."""
     forbidden = parse_flag(os.environ.get("HF_HUB_OFFLINE"))
     if offline and refresh:
         raise UsageError("--offline and --refresh-cache contradict each other. Drop one.")
@@ -88,7 +88,7 @@ def _cache_home() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what is costly to make and easy to make again is kept."""
+    """Cache folder of this program, for exported models and compiled code."""
     return _cache_home() / "ultimate-embedder"
 
 

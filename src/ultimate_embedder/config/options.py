@@ -1,4 +1,4 @@
-"""The options of a run as valid values: made once, by `options.make_config`, and never changed afterwards."""
+"""The validated options of a run, made by `options.make_config` and never changed afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Companions = Literal["spill", "share"]
 COMPANIONS: tuple[Companions, ...] = get_args(Companions)
 
-# one of the words of the list below; the lists grow, so a type that repeats them would have to grow with them
+# a value of the lists below; a Literal would repeat the lists
 Backend: TypeAlias = str
 Parallelism: TypeAlias = str
 
@@ -27,7 +27,7 @@ DEFAULT_MODEL = "all-minilm-l6-v2"
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model the user asked for, by registry key or folder, and its weight in an ensemble."""
+    """A model named by the user (registry key, hub id or folder), and its weight in an ensemble."""
 
     name: str
     weight: float = 1.0
@@ -43,7 +43,7 @@ class BatchTokens:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides what a run does. The defaults are those of `make_config`."""
+    """All options of a run. The defaults are those of `make_config`."""
 
     chunks: Path
     output: Path
@@ -96,7 +96,7 @@ class RunConfig:
 def parse_model_choice(word: str) -> ModelChoice:
     """Read `KEY_OR_PATH` or `KEY_OR_PATH=WEIGHT`."""
     name, equals, weight = word.rpartition("=")
-    if not equals or Path(word).is_dir():  # a folder may have an equals sign in its name
+    if not equals or Path(word).is_dir():  # the name of a folder may contain an equals sign
         return ModelChoice(word)
     if not name:
         raise UsageError(f"--models {word}: there is no name before the weight.")

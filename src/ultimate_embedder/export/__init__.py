@@ -1,4 +1,4 @@
-"""Vectors in the formats that other programs read."""
+"""Export vectors to files, and upload them to Qdrant."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ __all__ = [
     "write_exports",
 ]
 
-# imported on first use: the client of a server takes a second to load and pyarrow a tenth, and --help needs neither
+# imported on first use: qdrant-client takes a second to import, pyarrow a tenth, and --help needs neither
 _MODULES = {"PointsFile": "points_file", "UploadReport": "server", "upload": "server"}
 
 

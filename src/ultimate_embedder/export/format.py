@@ -1,4 +1,4 @@
-"""What the program knows about a kind of export. Each export module declares one of these."""
+"""The declaration of an export format. Each export module has one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One kind of export: what `--export` calls it, where it is written, how large it is, and what writes it."""
+    """An export format: its name in `--export`, its file name, its size, and the function that writes it."""
 
     kind: str
     file_name: Callable[[Sequence[VectorSpec]], str]
-    """Its name in the collection's folder; a file or a folder."""
+    """Name of the file or folder in the collection's folder."""
     write: Callable[[Points, Path], None]
-    """Writes all points to the path; whatever happens, what is there is complete or absent."""
+    """Writes all points to the path, atomically."""
     size_factor: int = 1
-    """Its size in sizes of the vectors as float32."""
+    """Its size, as a multiple of the size of the vectors in float32."""
     by_default: bool = True
     """Whether it is written when `--export` is not given."""

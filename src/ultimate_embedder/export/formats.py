@@ -1,4 +1,4 @@
-"""The list of exports: what `--export`, the writer and the check of free disk space know of."""
+"""The list of export formats, used by `--export`, the writer and the check of free disk space."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FLOAT32_BYTES = 4
 
 
 def find_export(kind: str) -> ExportFormat:
-    """The export of this kind; one that does not exist is an error that names those that do."""
+    """The export format of this kind; raises `UsageError` with the valid kinds."""
     by_kind = {export.kind: export for export in EXPORTS}
     return by_kind[one_of(kind, tuple(by_kind), "--export")]
 
 
 def estimate_export_bytes(kinds: Sequence[str], rows: int, vectors: Sequence[VectorSpec]) -> int:
-    """The disk space that these exports need at least, for so many points with such vectors."""
+    """The least disk space that these exports need for `rows` points with these vectors."""
     numbers = rows * sum(spec.dim or 0 for spec in vectors)
     return numbers * FLOAT32_BYTES * sum(find_export(kind).size_factor for kind in kinds)

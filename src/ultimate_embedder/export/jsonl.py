@@ -1,4 +1,4 @@
-"""`points.jsonl`: one Qdrant point per line: id, vector, payload."""
+"""`points.jsonl`: one Qdrant point per line, with id, vector and payload."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import orjson
 
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import whole_file
+from ultimate_embedder.files import atomic_file
 
 FILE_NAME = "points.jsonl"
 
 
 def write(points: Points, path: Path) -> None:
     """Write every point as a line of JSON."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         for block in points.blocks():
             for row in range(len(block)):
-                # orjson writes the shortest decimals that give the same float32 back, and fast
+                # orjson is fast, and writes the shortest decimals that round-trip to the same float32
                 vector = orjson.dumps(block.vector(row), option=orjson.OPT_SERIALIZE_NUMPY)
                 payload = _dump(block.payload(row))
                 identifier = block.point_ids[row].encode()
@@ -30,9 +30,9 @@ def write(points: Points, path: Path) -> None:
 def _dump(payload: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(payload)
-    except TypeError:  # integers beyond 64 bits, or lone surrogates, which only the slower json takes
+    except TypeError:  # integers beyond 64 bits or lone surrogates, which only json can write
         return json.dumps(payload, ensure_ascii=False).encode()
 
 
-# not by default: numbers as text are large and slow
+# not by default: vectors as text are large and slow to write
 EXPORT = ExportFormat(kind="jsonl", file_name=lambda vectors: FILE_NAME, write=write, size_factor=3, by_default=False)

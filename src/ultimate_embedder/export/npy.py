@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import safe_name, whole_file, whole_folder
+from ultimate_embedder.files import atomic_file, atomic_folder, safe_name
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
 FILE_NAME = "embeddings.npy"
-FOLDER_NAME = "embeddings"  # where each vector has a name
+FOLDER_NAME = "embeddings"  # if vectors have names
 
 
 def write(points: Points, path: Path) -> None:
@@ -23,9 +23,9 @@ def write(points: Points, path: Path) -> None:
         if _is_one_file(points.vectors):
             places = {UNNAMED: path}
         else:
-            folder = stack.enter_context(whole_folder(path))
+            folder = stack.enter_context(atomic_folder(path))
             places = {spec.name: folder / f"{safe_name(spec.name)}.npy" for spec in points.vectors}
-        files = {name: stack.enter_context(whole_file(place)) for name, place in places.items()}
+        files = {name: stack.enter_context(atomic_file(place)) for name, place in places.items()}
         for spec in points.vectors:
             header = {"descr": "<f4", "fortran_order": False, "shape": (len(points), spec.dim)}
             np.lib.format.write_array_header_1_0(files[spec.name], header)

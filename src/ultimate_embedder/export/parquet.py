@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import PointBlock, Points
-from ultimate_embedder.files import whole_file
+from ultimate_embedder.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_NAME = "chunks.parquet"
-VECTOR = "vector"  # the column of a vector without a name; `vector_MODEL` where each model has its own
+VECTOR = "vector"  # the column of an unnamed vector; named ones are in `vector_MODEL`
 
 
 def write(points: Points, path: Path) -> None:
@@ -22,7 +22,7 @@ def write(points: Points, path: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = _schema(points)
-    with whole_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    with atomic_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for block in points.blocks():
             writer.write_batch(_record_batch(block, schema))
 

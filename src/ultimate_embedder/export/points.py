@@ -1,4 +1,4 @@
-"""Points: chunks joined with their vectors, in load order, a block at a time. Every export is made of these."""
+"""Points: chunks joined with their vectors, in load order, read in blocks. Every export is made from these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.files import safe_name
 from ultimate_embedder.types import UNNAMED
 
-if TYPE_CHECKING:  # what describes the exports is imported for --help, too: no numpy, no pyarrow
+if TYPE_CHECKING:  # --help imports this module: no numpy, no pyarrow
     import numpy as np
 
     from ultimate_embedder.chunks import ChunkTable, TableRows
@@ -23,22 +23,22 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ultimate-embedder")
 
 
 def point_id(collection: str, chunk_id: str) -> str:
-    """The id of a chunk in Qdrant: the same on every upload, so that a second one overwrites the first."""
+    """The Qdrant point id of a chunk: the same on every upload, so that a second upload overwrites the first."""
     return str(uuid.uuid5(_NAMESPACE, f"{collection}\0{chunk_id}"))
 
 
 def target_collection_name(collection: str, model: str, dim: int | None = None) -> str:
-    """A readable name for the Qdrant collection: what is in it and which model, or models, made it."""
+    """The default name of the Qdrant collection, from collection and model names."""
     parts = [collection, model] + ([f"{dim}d"] if dim else [])
     first, *rest = (safe_name(part) for part in parts)
     ending = "__".join(["", *rest])
     if len(ending) > LONGEST_NAME // 2:  # many models, or one with a very long name
         ending = f"__{hashlib.sha256(ending.encode()).hexdigest()[:12]}{ending[-LONGEST_NAME // 2 :]}"
-    return first[: LONGEST_NAME - len(ending)] + ending  # what is cut must not be the model
+    return first[: LONGEST_NAME - len(ending)] + ending  # truncate the collection's name, not the model's
 
 
 def payload(chunk_id: str, collection: str, file: str, text: str, record: dict[str, Any]) -> dict[str, Any]:
-    """What Qdrant keeps beside the vector: the record unchanged, its text, and where it came from."""
+    """The Qdrant payload: the unchanged record, its text, and where it is from."""
     return {"chunk_id": chunk_id, "collection": collection, "file": file, **record, "text": text}
 
 
@@ -54,18 +54,18 @@ class PointBlock:
     files: list[str]
     positions: list[int]
     vectors: dict[str, np.ndarray]
-    """By name; '' where points have one vector without a name."""
+    """By name; '' if points have one unnamed vector."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def vector(self, row: int) -> np.ndarray | dict[str, np.ndarray]:
-        """The vector of one point, or its vectors by name, as Qdrant wants it."""
+        """The vector of one point, or its vectors by name, as Qdrant expects it."""
         by_name: dict[str, np.ndarray] = {name: each[row] for name, each in self.vectors.items()}
         return by_name.get(UNNAMED, by_name)
 
     def plain_vector(self, row: int) -> Any:
-        """The same as lists of numbers."""
+        """The same, as lists."""
         by_name = {name: each[row].tolist() for name, each in self.vectors.items()}
         return by_name.get(UNNAMED, by_name)
 
@@ -76,13 +76,13 @@ class PointBlock:
 
 
 class Points:
-    """All points of a collection. A chunk to which a model gave no vector is not among them."""
+    """All points of a collection: the chunks that have a vector from every model."""
 
     def __init__(self, collection: str, target: str, table: ChunkTable, vectors: FusedVectors) -> None:
         self.collection = collection
         self.target = target
         self.identity = f"{table.digest} {vectors.identity} {target}"
-        """Of all points: exports of equal identity are equal."""
+        """Hash of all points: exports with equal identities are equal."""
         self.vectors = vectors.vectors
         self.fusion = vectors.fusion
         self._table = table
@@ -98,7 +98,7 @@ class Points:
             yield self._join(rows)
 
     def without_vector(self) -> Iterator[tuple[str, int, str]]:
-        """File and position of each chunk that has no vector, and the models that gave it none."""
+        """File and position of each chunk without a vector, and the models that have none for it."""
         missing = self._fused.without(self._table.keys)
         for rows in self._table.blocks(~self._kept):
             for row, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True), rows.start):

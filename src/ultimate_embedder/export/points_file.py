@@ -1,4 +1,4 @@
-"""Read `chunks.parquet` back: what `upload` and `verify` do."""
+"""Read `chunks.parquet`, for `upload` and `verify`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ultimate_embedder.types import VectorSpec
 
 @dataclass(frozen=True)
 class PointsFile:
-    """What a `chunks.parquet` says of itself."""
+    """The metadata of a `chunks.parquet`, and access to its rows."""
 
     path: Path
     collection: str
@@ -30,12 +30,12 @@ class PointsFile:
 
     @classmethod
     def open(cls, path: Path) -> PointsFile:
-        """Read the description, not the points."""
+        """Read the metadata, not the points."""
         try:
             return cls._describe(path)
         except (pa.ArrowInvalid, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise UploadError(f"{path} cannot be read ({reason}). Run embed again: it will be written anew.") from error
+            raise UploadError(f"{path} cannot be read ({reason}). Run embed again to rewrite it.") from error
 
     @classmethod
     def _describe(cls, path: Path) -> PointsFile:
@@ -43,7 +43,7 @@ class PointsFile:
             schema = file.schema_arrow
             described = schema.metadata or {}
             if b"target_qdrant_collection" not in described:
-                raise UploadError(f"{path} was not written by 'ultimate-embedder embed', and holds no points.")
+                raise UploadError(f"{path} was not written by 'ultimate-embedder embed' and has no points.")
             return cls(
                 path=path,
                 collection=described[b"collection"].decode(),

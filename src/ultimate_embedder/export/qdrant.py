@@ -1,4 +1,4 @@
-"""`qdrant/`: a real Qdrant Edge shard, closed, ready to be opened by any program that has qdrant-edge."""
+"""`qdrant/`: a Qdrant Edge shard, which any program with qdrant-edge can open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import whole_folder
+from ultimate_embedder.files import atomic_folder
 from ultimate_embedder.types import UNNAMED
 
 FOLDER_NAME = "qdrant"
@@ -15,7 +15,7 @@ EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building
 
 
 def write(points: Points, path: Path) -> None:
-    """Build the shard beside `path`, close it, and move it there."""
+    """Build the shard in a temporary folder, close it, and move it to `path`."""
     import qdrant_edge as edge
 
     params = {
@@ -26,9 +26,9 @@ def write(points: Points, path: Path) -> None:
     config = edge.EdgeConfig(
         vectors=params.get(UNNAMED, params),
         optimizers=edge.EdgeOptimizersConfig(indexing_threshold=EXACT_SEARCH),
-        wal_enabled=False,  # the folder is renamed into place when whole; a log would only take space
+        wal_enabled=False,  # the folder is renamed when complete; a log would only take space
     )
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         shard = edge.EdgeShard.create(str(folder), config)
         try:
             for block in points.blocks():

@@ -1,4 +1,4 @@
-"""Send a finished collection to a Qdrant server: no point doubled, none missing at the end."""
+"""Upload collections to a Qdrant server: resumable, no duplicate points, counted at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ultimate_embedder.types import UNNAMED, VectorSpec
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
-REQUEST_BYTES = 16 << 20  # half of what Qdrant takes by default
+REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
 JOURNAL_EVERY_POINTS = 2048
 TIMEOUT_S = 60
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class UploadReport:
-    """What the server held at the end."""
+    """The result of an upload."""
 
     collection: str
     target: str
@@ -54,12 +54,12 @@ def upload(
     api_key: str | None = None,
     policy: RetryPolicy | None = None,
 ) -> list[UploadReport]:
-    """Upload every collection below `folder` (or the one that it is) to the Qdrant server at `url`."""
+    """Upload every collection in `folder` (or `folder` itself, if it is one) to the Qdrant server at `url`."""
     files = [PointsFile.open(path) for path in _find_points(folder)]
     if target is not None and len(files) > 1:
         names = ", ".join(file.collection for file in files)
         raise UploadError(
-            f"{folder} holds several collections ({names}) and --collection names one target. "
+            f"{folder} has several collections ({names}), but --collection names one target. "
             f"Upload them one by one: {folder / files[0].collection}"
         )
     client = _connect(url, api_key)
@@ -82,8 +82,8 @@ def _find_points(folder: Path) -> list[Path]:
     found = [here] if here.exists() else [each.points for each in Output(folder) if each.points.exists()]
     if not found:
         raise UploadError(
-            f"no {here.name} in {folder} or in the folders in it. "
-            "Run embed again with --export parquet: vectors that are stored are not computed again."
+            f"no {here.name} in {folder} or its subfolders. "
+            "Run embed again with --export parquet: stored vectors are reused."
         )
     return found
 
@@ -119,16 +119,16 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
         journal.forget()
         raise UploadError(
             f"{target} holds {counted} of the {file.points} points of {file.collection} after the upload. "
-            "Somebody else may be changing it. Run the same command again: it will send all points anew."
+            "Another program may be changing it. Run the same command again to send all points again."
         )
-    journal.forget()  # all is there; if it is sent again, something may have changed on the server
+    journal.forget()  # the next upload starts from the first point, as the server may have changed
     seconds = time.perf_counter() - started
     emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
     return UploadReport(file.collection, target, file.points, counted, resumed_at)
 
 
 def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator[slice]:
-    """Cut a batch where its points would make a request that Qdrant refuses for its size."""
+    """Split a batch into requests below Qdrant's size limit."""
     start, size = 0, 0
     for row, payload in enumerate(payloads):
         more = len(json.dumps(payload)) + vector_bytes
@@ -140,29 +140,29 @@ def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator
 
 
 def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
-    """What keeps our points out of a collection with such vectors."""
+    """How the vectors of a collection differ from ours, or None."""
     there = {UNNAMED: vectors} if isinstance(vectors, models.VectorParams) else dict(vectors or {})
     for spec in ours:
         if spec.name == UNNAMED and UNNAMED not in there:
-            return f"named vectors, ours have no name and {spec.dim} numbers"
+            return f"named vectors, but ours are unnamed with {spec.dim} dimensions"
     if set(there) != {spec.name for spec in ours}:
-        return f"{_names(there)}, ours are called {', '.join(spec.name for spec in ours)}"
+        return f"{_names(there)}, but ours are named {', '.join(spec.name for spec in ours)}"
     for spec in ours:
-        which, theirs = f" called {spec.name}" if spec.name else "", there[spec.name]
+        which, theirs = f" named {spec.name}" if spec.name else "", there[spec.name]
         if theirs.size != spec.dim:
-            return f"vectors{which} of {theirs.size} numbers, ours have {spec.dim}"
+            return f"vectors{which} with {theirs.size} dimensions, but ours have {spec.dim}"
         if theirs.distance != models.Distance.COSINE:
-            return f"the distance {theirs.distance.value}{which}, ours wants Cosine"
+            return f"vectors{which} with {theirs.distance.value} distance, but ours need Cosine"
     return None
 
 
 def _names(vectors: Iterable[str]) -> str:
     names = [name for name in vectors if name]
-    return f"vectors called {', '.join(names)}" if names else "vectors without a name"
+    return f"vectors named {', '.join(names)}" if names else "unnamed vectors"
 
 
 class _Journal:
-    """Remembers how many points of which file went where, so that an interrupted upload goes on."""
+    """Records how many points of a file were uploaded, so that an interrupted upload can be resumed."""
 
     def __init__(self, path: Path, url: str, target: str, checksum: str) -> None:
         self._path = path
@@ -170,7 +170,7 @@ class _Journal:
         self._noted = 0
 
     def uploaded(self) -> int:
-        """Points sent before, or 0 if what was sent was something else."""
+        """The number of points already uploaded; 0 if the journal is of another file or target."""
         try:
             noted = json.loads(self._path.read_text("utf-8"))
         except (FileNotFoundError, ValueError):
@@ -179,23 +179,23 @@ class _Journal:
         return int(points) if noted == self._identity else 0
 
     def note(self, points: int, force: bool = False) -> None:
-        """Remember that the first `points` points are on the server."""
+        """Record that the first `points` points are on the server."""
         if force or points - self._noted >= JOURNAL_EVERY_POINTS:
             write_json(self._path, {**self._identity, "points": points})
             self._noted = points
 
     def forget(self) -> None:
-        """Start from the first point next time."""
+        """Delete the journal: the next upload starts from the first point."""
         self._path.unlink(missing_ok=True)
 
 
 def _path_part(name: str) -> str:
-    """The name of a collection as the client wants it: older clients put it into the path without quoting it."""
+    """The name of a collection, quoted for older clients, which put it into the path as it is."""
     return name if hasattr(api_client, "quote_path_params") else quote(name, safe="")
 
 
 class _Server:
-    """The four calls we make, each tried again while the error may pass."""
+    """The calls to the server, each with retries."""
 
     def __init__(self, client: QdrantClient, url: str, emit: Emit, policy: RetryPolicy) -> None:
         self.url = url
@@ -204,7 +204,7 @@ class _Server:
         self._policy = policy
 
     def ensure_collection(self, target: str, ours: Sequence[VectorSpec]) -> bool:
-        """Create the collection, or check that its vectors are ours; True if it was created."""
+        """Create the collection, or check that its vectors match ours; True if it was created."""
         exists = self._call("look up the collection", lambda: self._client.collection_exists(_path_part(target)))
         if not exists:
             self._call("create the collection", lambda: self._create(target, ours))
@@ -226,14 +226,14 @@ class _Server:
             self._client.create_collection(_path_part(target), vectors_config=params.get(UNNAMED, params))
         except UnexpectedResponse as error:
             if error.status_code != HTTPStatus.CONFLICT:
-                raise  # a conflict: an earlier try got through and its answer was lost
+                raise  # conflict: an earlier attempt succeeded and its response was lost
 
     def upsert(self, target: str, batch: models.Batch) -> None:
         """Send points and wait until they are applied."""
         self._call("send points", lambda: self._client.upsert(_path_part(target), points=batch, wait=True))
 
     def count(self, target: str, ids: list[str] | None = None) -> int:
-        """How many points the server has: all, or of these."""
+        """The number of points on the server: all, or those with these ids."""
         condition = models.Filter(must=[models.HasIdCondition(has_id=list(ids))]) if ids else None
         name = _path_part(target)
         counted = self._call("count points", lambda: self._client.count(name, count_filter=condition, exact=True))
@@ -246,28 +246,28 @@ class _Server:
         try:
             return call_with_retries(call, _temporary, note, self._policy)
         except (ApiException, QdrantException) as error:
-            raise UploadError(f"cannot {what} on {self.url}: {_in_words(error)}") from error
+            raise UploadError(f"cannot {what} on {self.url}: {_describe_error(error)}") from error
         except json.JSONDecodeError as error:
-            raise UploadError(f"cannot {what} on {self.url}: the answer is not Qdrant's. Is the URL right?") from error
+            raise UploadError(f"cannot {what} on {self.url}: the response is not from Qdrant. Check --url.") from error
 
 
 def _temporary(error: Exception) -> Temporary | None:
     if isinstance(error, ResourceExhaustedResponse):
         return Temporary("429, too many requests", error.retry_after_s)
-    if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot read
+    if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot parse
         return Temporary("429, too many requests")
     if isinstance(error, UnexpectedResponse) and error.status_code is not None:
         if error.status_code == 429 or error.status_code >= 500:
             return Temporary(f"{error.status_code} {error.reason_phrase}".strip())
         return None
     if isinstance(error, ResponseHandlingException):
-        return Temporary(_in_words(error))
+        return Temporary(_describe_error(error))
     return None
 
 
-def _in_words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, UnexpectedResponse):
-        hint = {401: ". Give the key's variable with --api-key-env", 403: ". The key may not write"}
+        hint = {401: ". Pass the API key with --api-key-env VAR", 403: ". The API key has no write access"}
         content = error.content.decode("utf-8", "replace")[:200]
         return f"{error.status_code} {error.reason_phrase}{hint.get(error.status_code or 0, '')} {content}".strip()
     if isinstance(error, ResponseHandlingException):

@@ -1,4 +1,4 @@
-"""Write the exports that were asked for."""
+"""Write the requested exports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ultimate_embedder.types import ExportedFile
 
 
 def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit, *, fresh: bool = False) -> None:
-    """Write each kind of export into `folder`, unless it is there and would be the same; with `fresh` in any case."""
+    """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`."""
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
@@ -43,32 +43,35 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit
 
 
 def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
-    """Whether a collection has been exported before, in all these kinds; of what, is not looked at."""
+    """Whether a collection has exports of all these kinds, up to date or not."""
     journal = read_export_journal(folder)
     return bool(kinds) and all(kind in journal and (folder / journal[kind]["name"]).exists() for kind in kinds)
 
 
 def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:
-    """Delete exports that were not asked for now and are of other points: somebody might take them for these."""
+    """Delete exports that are out of date and not requested now, so that they are not taken for current ones."""
     journal = read_export_journal(folder)
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
         path = folder / journal.pop(kind)["name"]
         _delete(path)
         emit(
-            Warned(collection=points.collection, message=f"{path} was of other chunks or vectors and has been deleted")
+            Warned(
+                collection=points.collection,
+                message=f"deleted {path}: it was out of date, and --export does not include {kind}",
+            )
         )
     if stale:
         write_json(CollectionOutput(folder).export_journal, journal)
 
 
 def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
-    """What is wrong with an export that the journal of a collection lists, if anything."""
+    """What is wrong with an export that is listed in the journal of a collection, or None."""
     path = folder / noted["name"]
     if not path.exists():
         return "is missing"
     same = size_bytes(path) == noted["size_bytes"] and _checksum(path) == noted["sha256"]
-    return None if same else "is not what was exported (its checksum does not match)"
+    return None if same else "is damaged or was changed (its checksum does not match)"
 
 
 def _delete(path: Path) -> None:
@@ -80,7 +83,7 @@ def _checksum(path: Path) -> str:
 
 
 def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the exports of a collection were made of, by kind."""
+    """The journal of a collection's exports, by kind."""
     try:
         journal: dict[str, dict[str, Any]] = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Questions to a finished output."""
+"""Query a finished output."""
 
 from ultimate_embedder.find.query import (
     QueryEncoder,

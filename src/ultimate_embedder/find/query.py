@@ -1,4 +1,4 @@
-"""Encode queries, or more documents, with the models and the fusion that made a collection's vectors."""
+"""Encode queries or documents with the models and the fusion of a collection."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, shorten
 
 @dataclass(frozen=True)
 class QueryEncoder:
-    """Encodes a few texts on the host, as the texts of a collection were encoded."""
+    """Encodes texts on the CPU, as those of a collection were encoded."""
 
     encoders: tuple[Encoder, ...]
     fusion: Fusion
     dim: int | None = None
 
     def encode_query(self, text: str) -> dict[str, np.ndarray]:
-        """Vectors of a query, one row each, by name; '' where the collection has one vector without a name."""
+        """Vectors of a query, one row each, by name; '' if the collection has one unnamed vector."""
         return self._fused([encoder.encode_query(text)[None] for encoder in self.encoders])
 
     def encode_documents(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Vectors of texts, as if they were chunks."""
+        """Vectors of texts, encoded like chunks."""
         return self._fused([encode_texts(encoder, texts) for encoder in self.encoders])
 
     def _fused(self, vectors: list[np.ndarray]) -> dict[str, np.ndarray]:
-        cut = [shorten(each, self.dim) if self.dim is not None else each for each in vectors]
-        return self.fusion.fuse(cut)
+        truncated = [shorten(each, self.dim) if self.dim is not None else each for each in vectors]
+        return self.fusion.fuse(truncated)
 
 
 def open_query_encoder(output: Output, collection: str, access: HubAccess) -> QueryEncoder:
-    """The models and the fusion of a collection, as the last run's summary has them; refuses changed models."""
+    """Load the models and the fusion of a collection, from the last run's summary; raises if a model has changed."""
     summary = output.read_summary()
     if summary is None or summary.options is None:
         raise UsageError(
-            f"{output.folder} has no summary of a finished run, which says how its vectors were made. "
-            "Run the same embed command again: vectors that are stored are not computed again."
+            f"{output.folder} has no summary of a finished run, which is needed to encode queries. "
+            "Run the same embed command again: stored vectors are reused."
         )
-    options, described = summary.options, _described(output, summary, collection)
+    options, entry = summary.options, _collection_summary(output, summary, collection)
     encoders = [
         load_encoder(
             resolve_same_model(model.model, model.digest, summary, access),
@@ -57,13 +57,13 @@ def open_query_encoder(output: Output, collection: str, access: HubAccess) -> Qu
             access.trusted,
             token_cap=options.token_cap,
         )
-        for model in described.models
+        for model in entry.models
     ]
-    return QueryEncoder(tuple(encoders), summary_fusion(summary, described), options.dim)
+    return QueryEncoder(tuple(encoders), summary_fusion(summary, entry), options.dim)
 
 
 def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion:
-    """How the vectors of a collection's passes became the exported ones."""
+    """The fusion of a collection."""
     members = [
         Candidate(each.model, each.weight, each.dim, spec.matryoshka_dims if spec else ())
         for each in collection.passes
@@ -73,11 +73,11 @@ def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion
 
 
 def resolve_same_model(name: str, digest: str, summary: RunSummary | None, access: HubAccess) -> ResolvedModel:
-    """Find the model of a pass: where the summary says it was, else by its name; its files must be the same."""
+    """Find the model of a pass, by the path in the summary or by name; its files must not have changed."""
     differs, problems = False, []
     words = [*_words(name, digest, summary), *([name] if find_spec(name) else [])]
     if not words:
-        raise ModelError(f"{name} is not in the registry, and no summary says where it is")
+        raise ModelError(f"{name} is not in the registry, and there is no summary with its path")
     for word in dict.fromkeys(words):
         try:
             model = resolve_model(word, access)
@@ -88,12 +88,12 @@ def resolve_same_model(name: str, digest: str, summary: RunSummary | None, acces
             return model
         differs = True
     if differs:
-        raise ModelError(f"{name} here is not the one that made the vectors (its files differ)")
+        raise ModelError(f"{name} on this machine is not the model of these vectors (its files differ)")
     raise problems[0]
 
 
 def encode_texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts as one model gives them, on the host."""
+    """Vectors of texts from one model, on the CPU."""
     tokenized = encoder.tokenize(texts)
     vectors = np.empty((len(texts), encoder.dim), np.float32)
     for batch in plan_batches(tokenized.lengths, CpuDevice().fixed_budget_tokens or 1):
@@ -101,18 +101,18 @@ def encode_texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
     return vectors
 
 
-def _described(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:
+def _collection_summary(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:
     for each in summary.collections:
         if each.collection == collection and each.passes:
             return each
     raise UsageError(
-        f"the last run into {output.folder} made no vectors of {collection!r}, so that its summary does not say how "
-        "they are made. Run embed again for that collection, without --skip-existing."
+        f"the last run into {output.folder} has no vectors of {collection!r}, so its summary does not say how "
+        "they were computed. Run embed again for that collection, without --skip-existing."
     )
 
 
 def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
-    """What the model may have been called on the command line of the last run."""
+    """The names under which the last run may have found the model."""
     if summary is None:
         return []
     models = [model for collection in summary.collections for model in collection.models if model.digest == digest]

@@ -1,9 +1,8 @@
-"""Which models there are, where they lie, and how they encode."""
+"""Registry, resolution, loading and encoding of models."""
 
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
-from ultimate_embedder.models.described import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.encoder import Encoder, load_encoder
 from ultimate_embedder.models.layers import (
     NotApplicableError,
@@ -13,9 +12,10 @@ from ultimate_embedder.models.layers import (
 )
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
+from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
-from ultimate_embedder.models.resolve import model_name, pull_model, resolve_model, whereabouts
+from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
 from ultimate_embedder.models.show import model_rows
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "find_spec",
     "load_encoder",
     "load_reranker",
+    "locate_model",
     "model_name",
     "model_rows",
     "native_dim",
@@ -47,5 +48,4 @@ __all__ = [
     "row_cosines",
     "streamed_layers",
     "use_backend",
-    "whereabouts",
 ]

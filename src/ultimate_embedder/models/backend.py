@@ -1,4 +1,4 @@
-"""Give an encoder another runtime for the CPU: its transformer exported once, cached by digest, checked before use."""
+"""Run an encoder in another runtime on the CPU: its transformer is exported once, cached by digest, and checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ultimate_embedder.models.runtimes import GraphRuntime, OnnxRuntime, OpenVin
 from ultimate_embedder.models.runtimes.export import EXPORT_ERRORS, export_onnx, quantize_onnx
 from ultimate_embedder.types import ResolvedModel
 
-LEAST_COSINE = {"float32": 0.9999, "int8": 0.9}  # of the worst canary text; less means a broken export
+LEAST_COSINE = {"float32": 0.9999, "int8": 0.9}  # of the worst canary text; less means that the export is wrong
 PACKAGES: dict[Backend, tuple[str, ...]] = {
     "torch": (),
     "onnx": ("onnxruntime", "onnx"),
@@ -25,7 +25,7 @@ RUNTIMES: dict[Backend, type[OnnxRuntime] | type[OpenVinoRuntime]] = {"onnx": On
 
 
 def require_backend(backend: Backend) -> None:
-    """Refuse a backend whose packages are not installed."""
+    """Raise `UsageError` if the packages of a backend are not installed."""
     missing = [package for package in PACKAGES[backend] if importlib.util.find_spec(package) is None]
     if missing:
         raise UsageError(
@@ -34,11 +34,11 @@ def require_backend(backend: Backend) -> None:
 
 
 def use_backend(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: bool) -> Encoder:
-    """The same encoder on another runtime, exported if it was not before; refuses one that does not agree."""
+    """The same encoder on another runtime, exported on first use; raises if its vectors differ from torch's."""
     require_backend(backend)
     if not encoder.tokenizes:
         raise ModelError(
-            f"--backend {backend}: {model.name} wants inputs that cannot be exported. Use --backend torch."
+            f"--backend {backend}: {model.name} needs inputs that cannot be exported. Use --backend torch."
         )
     path = _exported(encoder, model, backend, int8)
     runtime: GraphRuntime = RUNTIMES[backend](path, "int8" if int8 else "float32", encoder.tokenizer.input_names)
@@ -72,6 +72,6 @@ def _check(other: Encoder, encoder: Encoder, backend: Backend) -> None:
         cosine = float(row_cosines(ours, reference).min())
         if not cosine >= LEAST_COSINE[other.dtype]:
             raise ModelError(
-                f"--backend {backend}: the exported {encoder.name} does not agree with torch (cosine {cosine:.4f}). "
+                f"--backend {backend}: the exported {encoder.name} differs from torch (cosine {cosine:.4f}). "
                 "Use --backend torch."
             )

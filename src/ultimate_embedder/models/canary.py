@@ -1,4 +1,4 @@
-"""A few texts to try a model on, and how well two answers agree."""
+"""A few texts to test a model with, and the cosine similarity of two results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ CANARY = ("A short one.", "Ünïcode, 表, 🙂 and\nnewlines.  ", "word " * 40)
 
 
 def row_cosines(ours: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """How well each row agrees with its counterpart."""
+    """Cosine similarity of each row to the same row of the reference."""
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(reference, axis=1)
     return np.asarray((ours * reference).sum(axis=1) / lengths)

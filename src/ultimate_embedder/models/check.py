@@ -1,4 +1,4 @@
-"""Check the files of a model wherever they are: in the cache, in a Python package, or in a folder."""
+"""Check the files of a model in the cache, in a Python package, or in a folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ultimate_embedder.models.verify import has_checksums, verify_snapshot
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """The files of a model in one place, and what is wrong with them."""
+    """The result of checking the files of a model in one location."""
 
     name: str
     path: Path
     problems: tuple[str, ...]
     has_checksums: bool = True
-    """Whether there was anything to compare the files with."""
+    """Whether there were checksums to compare the files with."""
 
 
 def check_model(name: str, access: HubAccess) -> list[ModelCheck]:
-    """Read every byte of a model in each place where it is on this machine; takes what `--models` takes."""
+    """Check every byte of a model, in each location on this machine; accepts the same names as `--models`."""
     spec = spec_of(name)
     if spec is None:
         model = resolve_model(name, access)
@@ -51,9 +51,9 @@ def _package_problems(package: str, folder: Path) -> Iterator[str]:
         if not path.is_file():
             yield f"{path.relative_to(folder)} is missing"
         elif _recorded_digest(path) != file.hash.value:
-            yield f"{path.relative_to(folder)} is damaged: its sha256 is not the one that was installed"
+            yield f"{path.relative_to(folder)} is damaged: its sha256 is not that of the installed package"
 
 
 def _recorded_digest(path: Path) -> str:
-    """A checksum in the form that the RECORD of a Python package has."""
+    """A checksum in the format of the RECORD file of a Python package."""
     return base64.urlsafe_b64encode(bytes.fromhex(file_sha256(path))).rstrip(b"=").decode()

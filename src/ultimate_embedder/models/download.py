@@ -1,4 +1,4 @@
-"""Fetch a model from the hub: only the files that loading needs, until each is whole."""
+"""Download a model from the hub: only the files that are needed to load it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Emit, ModelFetchStarted
-from ultimate_embedder.files import whole_file, write_json
+from ultimate_embedder.files import atomic_file, write_json
 from ultimate_embedder.models.hub_cache import FILE_LISTS, HubFile, problems_of, repo_folder
 from ultimate_embedder.models.hub_client import HubClient, file_damage
 from ultimate_embedder.types import ModelSpec
@@ -26,7 +26,7 @@ OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth")
 
 @dataclasses.dataclass(frozen=True)
 class Downloaded:
-    """Where a model was put, which commit it is, and how many calls had to be repeated."""
+    """A downloaded model: its path, its commit, and the number of retries."""
 
     path: Path
     commit: str
@@ -34,13 +34,13 @@ class Downloaded:
 
 
 def download(spec: ModelSpec, access: HubAccess, emit: Emit) -> Downloaded:
-    """Fetch what is missing or damaged of a model's current (or pinned) commit."""
+    """Download missing or damaged files of a model's current (or pinned) commit."""
     client = HubClient(spec, access, emit)
     commit, everything = client.describe()
     files = select_files(everything, with_code=spec.key in access.trusted)
     repo = repo_folder(access.download_folder, spec.hub_id)
     snapshot = repo / "snapshots" / commit
-    # what is to be fetched is noted first: an interrupted download is then known to be one
+    # the list of files is written first, so that an interrupted download is recognised
     write_json(repo / FILE_LISTS / f"{commit}.json", [dataclasses.asdict(file) for file in files])
     missing = [file for file in files if _is_missing(snapshot / file.name, file)]
     if missing:
@@ -48,15 +48,15 @@ def download(spec: ModelSpec, access: HubAccess, emit: Emit) -> Downloaded:
     for file in missing:
         client.fetch(file, commit)
     if problems := list(problems_of(snapshot, files)):
-        raise ModelError(f"{spec.key} is not whole after its download: {'; '.join(problems)}. Run the command again.")
+        raise ModelError(f"{spec.key} is incomplete after its download: {'; '.join(problems)}. Run the command again.")
     if spec.revision is None:
-        with whole_file(repo / "refs" / "main") as ref:
+        with atomic_file(repo / "refs" / "main") as ref:
             ref.write(commit.encode())
     return Downloaded(snapshot, commit, client.retries)
 
 
 def select_files(files: Sequence[HubFile], with_code: bool = False) -> list[HubFile]:
-    """The files that loading needs: in each folder one format of the weights, no copies for other frameworks."""
+    """The files that are needed to load a model: one format of the weights per folder, no other frameworks."""
     has_safetensors = {_folder(file) for file in files if file.name.endswith(".safetensors")}
     chosen = []
     for file in files:
@@ -71,7 +71,7 @@ def _folder(file: HubFile) -> str:
 
 
 def _is_missing(path: Path, file: HubFile) -> bool:
-    """Whether a file has to be fetched; a damaged one is removed, with the blob behind it."""
+    """Whether a file must be downloaded; a damaged file is deleted, together with its blob."""
     if not path.is_file():
         return True
     if file_damage(path, file) is None:

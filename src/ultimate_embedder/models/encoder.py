@@ -1,7 +1,7 @@
-"""An encoder: what sentence-transformers loads, split where our loop needs it, before and after the forward.
+"""An encoder: a sentence-transformers model, split into tokenising, batching and the forward.
 
-`tokenize` runs in advance on another thread, `batch` pads only the rows of one batch, `forward` is the model.
-Pooling, normalisation and prompts are those of the model's files; its runtime computes the layers below.
+`tokenize` runs ahead on another thread, `batch` pads the rows of one batch, `forward` runs the model.
+Pooling, normalisation and prompts come from the model's files; the runtime computes the transformer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.canary import CANARY
-from ultimate_embedder.models.described import (
+from ultimate_embedder.models.imports import import_quickly
+from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
+from ultimate_embedder.models.metadata import (
     DOCUMENT_PROMPT_NAMES,
     QUERY_PROMPT_NAMES,
     ends_normalized,
@@ -23,8 +25,6 @@ from ultimate_embedder.models.described import (
     own_prompt,
     token_limit,
 )
-from ultimate_embedder.models.imports import import_quickly
-from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.packed import PackingTrial, lay_end_to_end, try_packing
 from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
 
-_trying = OrderedLock("packing trial", Rank.PACKING)  # workers on the CPU share an encoder
+_trying = OrderedLock("packing trial", Rank.PACKING)  # CPU workers share an encoder
 
 
 class Encoder(LoadedModel):
-    """A loaded model that makes vectors."""
+    """A loaded embedding model."""
 
     output = "sentence_embedding"
 
@@ -59,34 +59,34 @@ class Encoder(LoadedModel):
         self.max_tokens = max_tokens
         self.dim = loaded_dim(model)
         self.unit_norm = ends_normalized(model)
-        if hasattr(model.tokenizer, "model_max_length"):  # else the model knows no limit
+        if hasattr(model.tokenizer, "model_max_length"):  # else the model has no limit
             model.max_seq_length = max_tokens
         self.tokenizer = Tokenizer(model, document_prompt, max_tokens)
-        self._packing: PackingTrial | None = None  # not tried yet
+        self._packing: PackingTrial | None = None  # not tested yet
         self._peaks = PeakPredictor(model, self.tokenizer.example_features)  # replicas share it
 
     def with_runtime(self, runtime: Runtime) -> Encoder:
-        """The same encoder, its layers computed by another runtime."""
+        """The same encoder, with the transformer in another runtime."""
         twin = copy.copy(self)
         twin.runtime = runtime
         return twin
 
     def peak_bytes(self, rows: int, length: int) -> int:
-        """What a forward of `rows` x `length` tokens will have allocated at its peak, weights not counted."""
+        """Predicted peak memory of a forward of `rows` x `length` tokens, without weights."""
         return self._peaks.peak_bytes(rows, length)
 
     @property
     def tokenizes(self) -> bool:
-        """Whether texts are tokenised outside the model, so that lengths are known; else only the model can."""
+        """Whether texts are tokenised here, so that lengths are known; else the model tokenises them."""
         return bool(self.tokenizer.input_names)
 
     @property
     def tokenizer_kind(self) -> str:
-        """`token-sorted`, or `model` where only the model can tokenise."""
+        """`token-sorted`, or `model` if the model tokenises."""
         return "token-sorted" if self.tokenizes else "model"
 
     def tokenizer_fingerprint(self) -> str | None:
-        """Equal for models that give every text the same token ids; None where that cannot be known."""
+        """Equal for models with the same token ids for every text; None if unknown."""
         return self.tokenizer.fingerprint()
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
@@ -95,11 +95,11 @@ class Encoder(LoadedModel):
 
     @property
     def transformer(self) -> Any:
-        """The layers below pooling, where the model has them as transformers has; else None."""
+        """The transformers model below pooling; None if there is none."""
         return getattr(self.model[0], "auto_model", None)
 
     def can_pack(self, device: ModelDevice) -> bool:
-        """Whether a batch can be run without padding; found out by trying, once, where the weights are."""
+        """Whether a batch can be run without padding; tested once, on the device with the weights."""
         if self.wrapper is not None or not self.runtime.packs:
             return False
         with _trying:
@@ -108,7 +108,7 @@ class Encoder(LoadedModel):
         return self._packing is not None and self._packing.first_position is not None
 
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
-        """Pad the given rows to the longest of them, or lay them end to end."""
+        """Pad the given rows to the longest of them, or concatenate them (`packed`)."""
         if packed and self._packing is not None and self._packing.first_position is not None:
             return self._packed_batch(texts, rows, self._packing.first_position)
         chosen = [texts.rows[row] for row in rows]
@@ -119,11 +119,11 @@ class Encoder(LoadedModel):
         return TokenBatch(features, tokens=int(lengths.sum()), padded_tokens=int(lengths.max()) * len(rows))
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """Run the model on one batch; gives float32 vectors, one per row, where the weights are."""
+        """Run the model on one batch; returns float32 vectors, one per row, on the device of the weights."""
         import torch
 
         with torch.inference_mode():
-            if self.wrapper is not None:  # it sends each device its rows, straight from the host
+            if self.wrapper is not None:  # it sends each device its rows from the CPU
                 split: torch.Tensor = self.wrapper(dict(batch.features))
                 return split.float()
             features = {**self.tokenizer.constants, **self.runtime.run(self.model, batch.features, batch.groups)}
@@ -133,7 +133,7 @@ class Encoder(LoadedModel):
             return vectors.float()
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Vector of a query, with the model's query prompt, as sentence-transformers gives it."""
+        """Vector of a query, with the model's query prompt, from sentence-transformers."""
         return np.asarray(
             self.model.encode([text], prompt=self.query_prompt or None, show_progress_bar=False)[0], np.float32
         )
@@ -174,7 +174,7 @@ def load_encoder(
     *,
     token_cap: int | None = None,
 ) -> Encoder:
-    """Load a model from its resolved path; no network, and its own code only where it is trusted."""
+    """Load a model from its resolved path; without network, and with remote code only if it is trusted."""
     import_quickly("sentence_transformers")
     import torch
     from safetensors import SafetensorError

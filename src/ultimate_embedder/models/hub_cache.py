@@ -1,4 +1,4 @@
-"""The Hugging Face cache: where it is, what is in it, and whether a model in it is whole."""
+"""The Hugging Face cache: find models in it and check that they are complete."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 MOUNT_DEPTH = 5
-FILE_LISTS = "ultimate-embedder"  # beside refs/ and snapshots/: what a download set out to fetch
+FILE_LISTS = "ultimate-embedder"  # beside refs/ and snapshots/: the file list of each download
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model's files at one commit, and what is wrong with them."""
+    """A model's files at one commit, and the problems found in them."""
 
     path: Path
     commit: str
@@ -30,24 +30,24 @@ class HubFile:
     name: str
     size: int | None
     sha256: str | None
-    """Of large files."""
+    """Only of large files."""
     blob: str = ""
-    """What the cache calls its bytes: their sha256, or their git hash."""
+    """Name of its blob in the cache: the sha256, or the git hash."""
 
 
 def repo_folder(cache: Path, hub_id: str) -> Path:
-    """Where a cache keeps a model."""
+    """Folder of a model in a cache."""
     return cache / f"models--{hub_id.replace('/', '--')}"
 
 
 def find_snapshot(hub_id: str, revision: str | None, caches: Sequence[Path]) -> Snapshot | None:
-    """The model's snapshot in the first cache that has one; a whole one before one with problems."""
+    """The model's snapshot in the first cache that has one; complete snapshots first."""
     found = [snapshot for cache in caches for snapshot in _snapshots(repo_folder(cache, hub_id), revision)]
     return min(found, key=lambda snapshot: bool(snapshot.problems), default=None)
 
 
 def find_mounted(hub_id: str, mounts: Sequence[Path]) -> Snapshot | None:
-    """The model among read-only mounts, as a copy of a cache or as a plain folder that bears its name."""
+    """The model in read-only mounts: in a copy of a cache, or in a folder with its name."""
     name = hub_id.split("/")[-1].lower()
     for folder in (folder for mount in mounts for folder in _folders(mount, MOUNT_DEPTH)):
         if folder.name == f"models--{hub_id.replace('/', '--')}":
@@ -59,7 +59,7 @@ def find_mounted(hub_id: str, mounts: Sequence[Path]) -> Snapshot | None:
 
 
 def problems_of(folder: Path, files: Sequence[HubFile] = ()) -> Iterator[str]:
-    """Say what keeps a folder from being a whole model. Sizes and headers are looked at, not every byte."""
+    """Yield what is missing or damaged in a model folder. Checks sizes and headers, not checksums."""
     for link in folder.rglob("*"):
         if link.is_symlink() and not link.exists():
             yield f"{link.relative_to(folder)} is missing"
@@ -73,7 +73,7 @@ def problems_of(folder: Path, files: Sequence[HubFile] = ()) -> Iterator[str]:
 
 
 def read_file_list(repo: Path, commit: str) -> list[HubFile]:
-    """What a download of that commit set out to fetch; nothing if somebody else downloaded it."""
+    """The file list of a download of that commit; empty if another program downloaded it."""
     try:
         entries = json.loads((repo / FILE_LISTS / f"{commit}.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -82,13 +82,13 @@ def read_file_list(repo: Path, commit: str) -> list[HubFile]:
 
 
 def read_safetensors_header(path: Path) -> dict[str, Any]:
-    """The header of a safetensors file; ValueError if it, or the data it describes, is cut off."""
+    """The header of a safetensors file; ValueError if the file is truncated."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
-            raise ValueError("the header is cut off")
+            raise ValueError("the header is truncated")
         header: dict[str, Any] = json.loads(file.read(length))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     if 8 + length + max(ends, default=0) != size:
@@ -110,7 +110,7 @@ def _commits(repo: Path, revision: str | None) -> Iterator[str]:
     main = repo / "refs" / "main"
     if main.is_file():
         yield main.read_text("utf-8").strip()
-    elif (repo / "snapshots").is_dir():  # copied without its refs
+    elif (repo / "snapshots").is_dir():  # copied without refs
         yield from sorted((path.name for path in (repo / "snapshots").iterdir()), reverse=True)
 
 

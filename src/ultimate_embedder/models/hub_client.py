@@ -1,7 +1,7 @@
-"""Talk to a hub: describe a model, fetch a file. Every call is tried again while the error may pass.
+"""Calls to a hub, with retries: get the file list of a model, download a file.
 
-The hub client's own retries differ by version, and some of its versions throw away what has arrived of a file. So
-its session, tokens and cache layout are used, and the calls are ours.
+The retries of huggingface_hub differ by version, and some versions discard partial downloads. So its session, tokens
+and cache layout are used, but not its download functions.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class _RefusedError(Exception):
 
 
 class _DamagedError(Exception):
-    """A file did not arrive as it was sent."""
+    """A downloaded file is truncated or damaged."""
 
 
 class HubClient:
-    """The two calls we make to a hub, for one model."""
+    """The calls to a hub for one model."""
 
     def __init__(self, spec: ModelSpec, access: HubAccess, emit: Emit) -> None:
         self._spec = spec
@@ -53,7 +53,7 @@ class HubClient:
         self.retries = 0
 
     def describe(self) -> tuple[str, list[HubFile]]:
-        """The commit that the model's revision stands for now, and every file of it."""
+        """The current commit of the model's revision, and its files."""
         revision = f"/revision/{self._spec.revision}" if self._spec.revision else ""
         url = f"{self._access.endpoint}/api/models/{self._spec.hub_id}{revision}?blobs=true"
 
@@ -66,7 +66,7 @@ class HubClient:
         return described["sha"], [_hub_file(entry) for entry in described["siblings"]]
 
     def fetch(self, file: HubFile, commit: str) -> None:
-        """Put one file into the cache; what an earlier try has fetched of it is not fetched again."""
+        """Download one file into the cache; resumes a partial download."""
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
@@ -75,9 +75,9 @@ class HubClient:
         lock = self._repo.parent / ".locks" / self._repo.name / f"{file.blob}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         url = hf_hub_url(self._spec.hub_id, file.name, revision=commit, endpoint=self._access.endpoint)
-        with WeakFileLock(lock):  # the hub client's own lock: whoever fetches this file now, we wait and have it
+        with WeakFileLock(lock):  # huggingface_hub's lock: wait for other processes that download this file
             if not blob.exists():
-                self._call(f"fetch {file.name} of {self._spec.key}", lambda: self._stream(url, blob, file))
+                self._call(f"download {file.name} of {self._spec.key}", lambda: self._stream(url, blob, file))
         _link(link, blob)
 
     def _stream(self, url: str, blob: Path, file: HubFile) -> None:
@@ -97,9 +97,9 @@ class HubClient:
             os.fsync(out.fileno())
         self._emit(ModelBytesFetched(model=self._spec.key, size_bytes=unreported))
         if file.size is not None and partial.stat().st_size < file.size:
-            raise _DamagedError(f"it came cut off, {partial.stat().st_size} of {file.size} bytes")
+            raise _DamagedError(f"the download is incomplete, {partial.stat().st_size} of {file.size} bytes")
         if damage := file_damage(partial, file):
-            partial.unlink()  # a whole file with wrong bytes: nothing of it can be kept
+            partial.unlink()  # complete, but with wrong bytes: it cannot be resumed
             raise _DamagedError(damage)
         partial.replace(blob)
         sync_folder(blob.parent)
@@ -113,7 +113,7 @@ class HubClient:
             return call_with_retries(call, temporary, note, self._access.retry)
         except Exception as error:
             if isinstance(error, _RefusedError | _DamagedError | OSError) or temporary(error):
-                words = self._refusal(error) if isinstance(error, _RefusedError) else _in_words(error)
+                words = self._refusal(error) if isinstance(error, _RefusedError) else _describe_error(error)
                 raise ModelError(f"cannot {what} from {self._access.endpoint}: {words}") from error
             raise
 
@@ -121,12 +121,13 @@ class HubClient:
         if error.status == 404 and self._spec.revision:
             return f"{error}. There is no commit {self._spec.revision}, or no such model."
         if error.status in (401, 403):
-            return f"{error}. There is no such model, or you have no access: 'hf auth login' and the model's page help."
-        return f"{error}. There is no such model there." if error.status == 404 else str(error)
+            hint = "Run 'hf auth login', and request access on the model's page."
+            return f"{error}. There is no such model, or you have no access. {hint}"
+        return f"{error}. The hub has no such model." if error.status == 404 else str(error)
 
 
 def file_damage(path: Path, file: HubFile) -> str | None:
-    """What is wrong with the bytes of a file, by the hash that the hub gives for it."""
+    """What is wrong with a file, compared with the hub's checksum, or None."""
     if file.sha256:
         return None if file_sha256(path) == file.sha256 else f"its sha256 is not {file.sha256}"
     content = path.read_bytes()
@@ -135,20 +136,20 @@ def file_damage(path: Path, file: HubFile) -> str | None:
 
 
 def temporary(error: BaseException) -> Temporary | None:
-    """Whether an error may pass."""
+    """The `Temporary` of an error that can be retried, else None."""
     if isinstance(error, _RefusedError):
         passing = error.status in TEMPORARY_STATUS or error.status >= 500
         return Temporary(str(error), error.retry_after) if passing else None
     if isinstance(error, _DamagedError):
         return Temporary(str(error))
-    if any(kind.__name__ == "TransportError" for kind in type(error).__mro__):  # of httpx, under either of its names
-        return Temporary(_in_words(error))
+    if any(kind.__name__ == "TransportError" for kind in type(error).__mro__):  # of httpx, which has two package names
+        return Temporary(_describe_error(error))
     return None
 
 
 @contextlib.contextmanager
 def _answer(url: str, headers: dict[str, str]) -> Iterator[Any]:
-    """Stream what the hub answers, with the user's token; an error status is an error."""
+    """Stream a response of the hub, with the user's token; raises for an error status."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -171,9 +172,9 @@ def _link(link: Path, blob: Path) -> None:
     link.unlink(missing_ok=True)
     try:
         link.symlink_to(os.path.relpath(blob, link.parent))
-    except OSError:  # Windows without the right to make links
+    except OSError:  # Windows without permission to create links
         shutil.copyfile(blob, link)
 
 
-def _in_words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,7 +1,7 @@
-"""Import sentence-transformers without what encoding never calls.
+"""Import sentence-transformers without slow dependencies that encoding never uses.
 
-More than a second of every start went into scikit-learn and scipy.optimize: the one is wanted for a distance of sparse
-vectors, the other for the loss of object detectors. Here their functions are names, until somebody calls them.
+Importing scikit-learn and scipy.optimize takes more than a second; one is used for a distance of sparse vectors, the
+other for the loss of object detectors. Here they are replaced by stubs that import the real function when called.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from types import ModuleType
 from typing import Any
 
 DEFERRED: dict[str, tuple[str, ...]] = {
-    "sklearn": (),  # heavy from its own first line on
+    "sklearn": (),  # slow to import by itself
     "sklearn.metrics": ("pairwise_distances", "roc_curve"),
     "scipy.optimize": ("linear_sum_assignment",),
 }
 
 
 def import_quickly(name: str) -> None:
-    """Import a module with stand-ins for those above; without them where it wants more of them than names."""
+    """Import a module with stubs for those above; without stubs if that fails."""
     if name in sys.modules:
         return
     with _no_collecting():
-        with contextlib.suppress(ImportError), _standing_in():
+        with contextlib.suppress(ImportError), _with_stubs():
             importlib.import_module(name)
             return
         importlib.import_module(name)
@@ -35,7 +35,7 @@ def import_quickly(name: str) -> None:
 
 @contextlib.contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Look for no garbage: imports make none."""
+    """Disable garbage collection: imports create no garbage."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -46,19 +46,19 @@ def _no_collecting() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _standing_in() -> Iterator[None]:
-    stand_ins = _stand_ins()
-    sys.modules.update(stand_ins)
+def _with_stubs() -> Iterator[None]:
+    stubs = _make_stubs()
+    sys.modules.update(stubs)
     try:
         yield
     finally:
-        for name, module in stand_ins.items():
+        for name, module in stubs.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
 
 
-def _stand_ins() -> dict[str, ModuleType]:
-    """One for each module that is installed and not imported yet."""
+def _make_stubs() -> dict[str, ModuleType]:
+    """A stub for each module that is installed and not imported yet."""
     found: dict[str, ModuleType] = {}
     for name, functions in DEFERRED.items():
         package = name.partition(".")[0]
@@ -66,7 +66,7 @@ def _stand_ins() -> dict[str, ModuleType]:
         if spec is None or name in sys.modules:
             continue
         if name == package:
-            found[name] = importlib.util.module_from_spec(spec)  # made, not run: its other modules can be imported
+            found[name] = importlib.util.module_from_spec(spec)  # not executed, but its other modules can be imported
             continue
         found[name] = ModuleType(name)
         found[name].__spec__ = ModuleSpec(name, None)

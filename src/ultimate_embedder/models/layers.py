@@ -1,7 +1,7 @@
-"""Run a forward in less memory: the feed-forward in pieces, or the layers' weights one after another.
+"""Run a forward in less memory: the feed-forward in pieces, or the layers' weights streamed one by one.
 
-Both work on whatever module they are given and put it back as it was. They find the repeated layers of a model by
-their shape, not by its name, and say so where there are none.
+Both work on any module and restore it afterwards. They find the repeated layers of a model by their shapes, not by its
+name, and raise `NotApplicableError` if there are none.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import torch
 
 CHUNK_TOKENS = 64
-SHELLS = 2  # one layer computes while the next one arrives
+SHELLS = 2  # one layer computes while the next one is copied
 
 
 class NotApplicableError(UltimateEmbedderError):
-    """This model is not built the way that a mitigation needs."""
+    """A mitigation does not work for this model."""
 
 
 def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The largest list of layers of one kind whose weights have the same shapes: the body of a transformer."""
+    """The layers of a transformer: the largest list of modules of one type with weights of the same shapes."""
     import torch
 
     best: list[torch.nn.Module] = []
@@ -42,7 +42,7 @@ def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @contextlib.contextmanager
 def few_layers(model: torch.nn.Module, count: int = 2) -> Iterator[None]:
-    """Leave out all but the first layers: enough to see what a forward takes, as each takes the same."""
+    """Remove all but the first layers: enough to predict the memory of a forward, as each layer needs the same."""
     import torch
 
     try:
@@ -65,9 +65,9 @@ def few_layers(model: torch.nn.Module, count: int = 2) -> Iterator[None]:
 
 @contextlib.contextmanager
 def chunked_feed_forward(model: torch.nn.Module, tokens: int = CHUNK_TOKENS) -> Iterator[int]:
-    """Run every feed-forward on a few tokens at a time; gives the number of feed-forwards that were found.
+    """Run every feed-forward on a few tokens at a time; yields the number of feed-forwards found.
 
-    Exact: a feed-forward treats each token by itself.
+    The result is the same, as a feed-forward processes each token independently.
     """
     undo: list[Callable[[], None]] = []
     try:
@@ -89,15 +89,15 @@ def chunked_feed_forward(model: torch.nn.Module, tokens: int = CHUNK_TOKENS) -> 
 
 @contextlib.contextmanager
 def streamed_layers(model: torch.nn.Module, device: ModelDevice) -> Iterator[int]:
-    """Keep the layers' weights on the host and bring each to the device just before it is run.
+    """Keep the layers' weights on the host and copy each to the device just before it runs.
 
     The device holds `SHELLS` layers instead of all; the next one is copied on a side stream while one computes.
-    Afterwards the model is where it was, or on the host if there is no room for it on the device any more.
+    Afterwards the model is back on its device, or on the host if it no longer fits there.
     """
     import torch
 
     if not device.has_ceiling:
-        raise NotApplicableError("the weights are computed with where they are, on the host")
+        raise NotApplicableError("the device is the host, so there is nothing to stream")
     layers = repeated_layers(model)
     before = next(model.parameters()).device
     with contextlib.ExitStack() as afterwards, torch.no_grad():
@@ -109,7 +109,7 @@ def streamed_layers(model: torch.nn.Module, device: ModelDevice) -> Iterator[int
 
 
 def _settle(model: torch.nn.Module, device: ModelDevice, *, was_there: bool) -> None:
-    """Put a model wholly back onto the device; where it was not there, or has no room now, wholly onto the host."""
+    """Move a model back to the device; to the host if it was not on the device or no longer fits."""
     for attempt in range(2 if was_there else 0):
         if attempt:
             device.release_cache()
@@ -118,7 +118,7 @@ def _settle(model: torch.nn.Module, device: ModelDevice, *, was_there: bool) -> 
         except RuntimeError as error:
             if not device.is_out_of_memory(error):
                 raise
-            error.__traceback__ = None  # it holds what was allocated
+            error.__traceback__ = None  # it references the allocated tensors
         else:
             return
     model.to("cpu")
@@ -127,7 +127,7 @@ def _settle(model: torch.nn.Module, device: ModelDevice, *, was_there: bool) -> 
 
 
 class _Streamer:
-    """Moves weights by putting shells on the device in their place for as long as their layer runs."""
+    """Replaces the weights of a layer by buffers on the device (shells) while the layer runs."""
 
     def __init__(self, model: torch.nn.Module, layers: list[torch.nn.Module], device: ModelDevice) -> None:
         import torch
@@ -152,16 +152,16 @@ class _Streamer:
         self._hooks: list[Any] = []
 
     def attach(self) -> None:
-        """Hook into the layers: before one runs its weights arrive, after it they go."""
+        """Register hooks that copy the weights of a layer before it runs and restore them afterwards."""
         for number, layer in enumerate(self._layers):
             self._hooks.append(layer.register_forward_pre_hook(lambda *_, number=number: self._begin(number)))
             self._hooks.append(layer.register_forward_hook(lambda *_, number=number: self._end(number)))
 
     def detach(self) -> None:
-        """Leave the layers with their weights on the host and nothing on the device."""
+        """Remove the hooks, restore the weights on the host, and free the buffers on the device."""
         for hook in self._hooks:
             hook.remove()
-        # a forward that failed may have left a copy under way: the memory must not be anybody's before it has ended
+        # after a failed forward a copy may still be running: its memory must not be reused before it has ended
         self._device.current_stream().wait_stream(self._stream)
         for number, tensors in enumerate(self._host):
             self._fill(number, tensors)
@@ -182,7 +182,7 @@ class _Streamer:
 
     def _fetch(self, number: int) -> None:
         shell = self._shell(number)
-        self._stream.wait_event(self._computed[shell])  # the layer that was in this shell has been computed
+        self._stream.wait_event(self._computed[shell])  # the layer that used this shell has been computed
         with self._device.use_stream(self._stream):
             for there, host in zip(self._shells[shell], self._host[number], strict=True):
                 there.copy_(host, non_blocking=True)
@@ -199,7 +199,7 @@ class _Streamer:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A place in a module that holds a parameter or a buffer."""
+    """A parameter or a buffer of a module."""
 
     holder: dict[str, Any]
     name: str
@@ -213,7 +213,7 @@ class _Slot:
     def fill(self, tensor: torch.Tensor) -> None:
         import torch
 
-        # replaced, not changed: a parameter cannot move to another kind of device
+        # replaced, as a parameter cannot be moved to another device type
         self.holder[self.name] = torch.nn.Parameter(tensor, requires_grad=False) if self.is_parameter else tensor
 
 

@@ -1,4 +1,4 @@
-"""A model in memory, wherever its weights are: what can be placed on devices and given batches."""
+"""A model in memory that can be placed on devices and run on batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="LoadedModel")
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as token ids without padding. `rows` are id arrays, or the texts where only the model can tell."""
+    """Texts as token ids without padding. `rows` are id arrays, or the texts if the model tokenises."""
 
     rows: list[Any]
     lengths: np.ndarray
@@ -31,39 +31,39 @@ class TokenizedTexts:
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Padded features of one batch, on the host."""
+    """The features of one batch, on the host."""
 
     features: Mapping[str, Any]
     tokens: int
     padded_tokens: int
     groups: Groups | None = None
-    """Set where rows are laid end to end instead of padded."""
+    """Set if rows are concatenated instead of padded."""
 
 
 class LoadedModel(ABC):
     """A model, its weights, and one forward."""
 
     output: str
-    """Which of the model's outputs is wanted."""
+    """Name of the model output to return."""
     unit_norm = False
-    """Whether every row of it must have length one."""
+    """Whether every row of the output must be normalised."""
 
     def __init__(self, name: str, model: Any) -> None:
         self.name = name
         self.model = model
         self.runtime: Runtime = TorchRuntime(str(next(model.parameters()).dtype).removeprefix("torch."))
-        self.wrapper: torch.nn.Module | None = None  # where a batch is split over several devices
+        self.wrapper: torch.nn.Module | None = None  # splits a batch over several devices
 
     @abstractmethod
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
-        """What a forward of these rows needs; `packed` asks for one without padding, where that is possible."""
+        """The input of a forward of these rows; `packed` requests one without padding, if possible."""
 
     @abstractmethod
     def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """Run the model on one batch; gives float32 numbers, one row per text, where the weights are."""
+        """Run the model on one batch; returns float32 rows, one per text, on the device of the weights."""
 
     def can_pack(self, device: ModelDevice) -> bool:
-        """Whether a batch can be run without padding, on the device that has the weights."""
+        """Whether a batch can be run without padding, on the device of the weights."""
         return False
 
     @property
@@ -79,13 +79,13 @@ class LoadedModel(ABC):
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take on a device."""
+        """Size of the weights."""
         return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
 
     def replica(self: Self) -> Self:
-        """A copy with weights of its own, made where this one's are: ask for it while they are on the host.
+        """A copy with its own weights, on the same device; call it while the weights are on the host.
 
-        Where the runtime's weights do not move, all workers share them and this is the same model.
+        If the runtime has its own weights, all workers share them, and this returns the same model.
         """
         if not self.runtime.weights_move:
             return self
@@ -94,7 +94,7 @@ class LoadedModel(ABC):
         return twin
 
     def split_over(self: Self, devices: Sequence[torch.device]) -> Self:
-        """The same model, its batches split over several devices; the weights must be on the first."""
+        """The same model with batches split over several devices; the weights must be on the first."""
         import torch
 
         twin = copy.copy(self)
@@ -102,13 +102,13 @@ class LoadedModel(ABC):
         return twin
 
     def alone(self: Self) -> Self:
-        """The same model where its weights are, and nowhere else."""
+        """The same model on the device of its weights only."""
         twin = copy.copy(self)
         twin.wrapper = None
         return twin
 
     def count_hooks(self) -> int:
-        """Functions that something has hung into the model."""
+        """The number of forward hooks in the model."""
         return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in self.model.modules())
 
     def tensors_off_host(self) -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ class LoadedModel(ABC):
 
 
 def _only(model: torch.nn.Module, output: str) -> torch.nn.Module:
-    """The model with one of its outputs: token vectors would fill the device that gathers them."""
+    """The model with one output: gathering the token vectors would fill the device."""
     import torch
 
     class Only(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""What an output needs to be continued or queried elsewhere: the exact models, commits and files."""
+"""The models, commits and files that are needed to resume or query an output on another machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KEPT = ("model", "hub_id", "revision", "digest", "size_bytes", "dim")
 
 
 def output_manifest(output: Path, access: HubAccess) -> list[dict[str, Any]]:
-    """The models of an output, from its summary; files and hashes where a download of ours has left them."""
+    """The models of an output, from its summary; files and checksums if they were downloaded by this program."""
     summary = open_output(output).read_summary()
     if summary is None:
         raise UsageError(
-            f"{output} has no summary: its last run was killed. Run the same embed command again, which writes one."
+            f"{output} has no summary: its last run was killed. Run the same embed command again to write one."
         )
     entries: dict[str, dict[str, Any]] = {}
     for collection in summary.collections:

@@ -1,7 +1,7 @@
-"""A forward without any padding, for every architecture that attends through transformers' registry.
+"""A forward without padding (sequence packing), for every architecture in transformers' attention registry.
 
-The rows of a batch are laid end to end as one row. Everything but attention treats tokens one by one, so nothing else
-changes; attention runs once for each group of rows of equal length, without a mask. Memory is linear in tokens.
+The rows of a batch are concatenated to one row. All operations except attention process tokens independently, so
+nothing else changes; attention runs once per group of rows of equal length, without a mask. Memory is linear in tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "packed_or_sdpa"
-LEAST_COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}  # of packed rows with padded ones
+LEAST_COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}  # between packed and padded rows
 Groups = tuple[tuple[int, int], ...]  # (rows, length) in the order of the tokens
 
 _groups: ContextVar[Groups | None] = ContextVar("groups", default=None)
@@ -29,7 +29,7 @@ _groups: ContextVar[Groups | None] = ContextVar("groups", default=None)
 
 @dataclass(frozen=True)
 class PackingTrial:
-    """Whether a model gave packed rows the same vectors; if so, `first_position` is where their positions begin."""
+    """Whether packed rows give the same vectors; if so, `first_position` is their first position id."""
 
     first_position: int | None
 
@@ -41,9 +41,9 @@ def try_packing(
     dtype: str,
     is_out_of_memory: Callable[[BaseException], bool],
 ) -> PackingTrial | None:
-    """Compare vectors of `padded` rows with those of `packed` ones, for each position that a model may begin with.
+    """Compare the vectors of `padded` and `packed` rows, for each first position that a model may have.
 
-    None where there was no memory to find out: another time there may be.
+    None if there was not enough memory to compare them: it may be tried again.
     """
     if transformer is None or not use_packed_attention(transformer):
         return PackingTrial(None)
@@ -51,18 +51,18 @@ def try_packing(
     known = True
     try:
         reference = padded()
-        for first_position in (0, padding + 1):  # RoBERTa counts positions from there
+        for first_position in (0, padding + 1):  # RoBERTa counts positions from the padding id + 1
             if row_cosines(packed(first_position), reference).min() > LEAST_COSINE[dtype]:
                 return PackingTrial(first_position)
     except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        # without memory nothing is known; else the model does more with its inputs than is done here, and is padded
+        # out of memory: unknown; any other error: the model uses its inputs in another way and needs padding
         known = not is_out_of_memory(error)
     use_plain_attention(transformer)
     return PackingTrial(None) if known else None
 
 
 def lay_end_to_end(rows: Sequence[np.ndarray], first_position: int) -> tuple[dict[str, Any], Groups]:
-    """Features of rows that are sorted by length, as one row of tokens, and the groups they form."""
+    """Features of rows sorted by length, concatenated to one row, and their groups."""
     import torch
 
     lengths = [len(row) for row in rows]
@@ -75,7 +75,7 @@ def lay_end_to_end(rows: Sequence[np.ndarray], first_position: int) -> tuple[dic
 
 
 def unpack(hidden: torch.Tensor, groups: Groups) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token vectors of a packed row as rows again, padded on the right, and their mask: what pooling wants."""
+    """Split the token vectors of a packed row into padded rows with a mask, as pooling needs them."""
     import torch
 
     longest = max(length for _, length in groups)
@@ -94,7 +94,7 @@ def unpack(hidden: torch.Tensor, groups: Groups) -> tuple[torch.Tensor, torch.Te
 
 @contextlib.contextmanager
 def packed(groups: Groups) -> Iterator[None]:
-    """Attend within the rows of `groups`; outside, attention is what it was."""
+    """Restrict attention to the rows of `groups` within the block."""
     token = _groups.set(groups)
     try:
         yield
@@ -103,7 +103,7 @@ def packed(groups: Groups) -> Iterator[None]:
 
 
 def use_packed_attention(model: Any) -> bool:
-    """Make a transformers model able to attend both ways; False where it does not go through the registry."""
+    """Register attention for packed rows in a transformers model; False if the model does not use the registry."""
     _register()
     if getattr(model.config, "_attn_implementation", None) != "sdpa" or not model._can_set_attn_implementation():
         return False
@@ -112,7 +112,7 @@ def use_packed_attention(model: Any) -> bool:
 
 
 def use_plain_attention(model: Any) -> None:
-    """Undo that."""
+    """Restore the attention of a model."""
     model.set_attn_implementation("sdpa")
 
 

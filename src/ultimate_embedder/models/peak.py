@@ -1,4 +1,4 @@
-"""Know the peak of a forward before it is run: the model's own code on tensors without bytes, under a ledger."""
+"""Predict the peak memory of a forward: run the model on fake tensors and count allocations."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from ultimate_embedder.models.layers import few_layers
 if TYPE_CHECKING:
     import torch
 
-ROUNDING_BYTES = 512  # how device allocators round
+ROUNDING_BYTES = 512  # allocation granularity of device allocators
 
-_predicting = OrderedLock("peak prediction", Rank.PEAK)  # of any model: torch has one flag for all threads that pretend
-PretendFeatures = Callable[[int, int], dict[str, Any]]
+_predicting = OrderedLock("peak prediction", Rank.PEAK)  # one at a time: the fake tensor mode is global in torch
+MakeFeatures = Callable[[int, int], dict[str, Any]]
 
 
 class PeakPredictor:
-    """Predictions for one model, each made once, whoever asks; on a skeleton of it, so it can work meanwhile."""
+    """Cached predictions for one model, made on a copy without weights, so that the model can be used meanwhile."""
 
-    def __init__(self, model: torch.nn.Module, pretend_features: PretendFeatures) -> None:
+    def __init__(self, model: torch.nn.Module, make_features: MakeFeatures) -> None:
         self._model = model
-        self._pretend_features = pretend_features
+        self._make_features = make_features
         self._skeleton: torch.nn.Module | None = None
         self._known: dict[tuple[int, int], int] = {}
 
     def peak_bytes(self, rows: int, length: int) -> int:
-        """Most bytes that a forward of `rows` x `length` tokens has allocated at once, weights not counted."""
+        """Peak memory of a forward of `rows` x `length` tokens, without weights."""
         point = (rows, length)
         if point not in self._known:
             with _predicting:
                 if self._skeleton is None:
                     self._skeleton = _skeleton(self._model)
                 if point not in self._known:
-                    features = partial(self._pretend_features, *point)
+                    features = partial(self._make_features, *point)
                     self._known[point] = _run_without_bytes(self._skeleton, features)
         return self._known[point]
 
 
 def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
-    """The same modules, with weights that have a shape and no bytes."""
+    """A copy of the model with weights on the meta device."""
     import torch
 
     weightless: dict[int, Any] = {
@@ -52,15 +52,14 @@ def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
     }
     weightless |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
     tokenizer = getattr(model, "tokenizer", None)
-    weightless[id(tokenizer)] = tokenizer  # large, and not needed: the same one will do
+    weightless[id(tokenizer)] = tokenizer  # large, and not needed: not copied
     return copy.deepcopy(model, weightless)
 
 
 def _run_without_bytes(model: torch.nn.Module, make_features: Callable[[], dict[str, Any]]) -> int:
-    """The peak of a forward in which nothing is computed and no memory is taken: for any size, on any machine.
+    """The peak memory of a forward on fake tensors, which computes nothing and allocates nothing.
 
-    The tensors pretend to be on the CPU: there attention is fused, as it is on a card, while `meta` takes the unfused
-    path.
+    The fake tensors are on the CPU, where attention is fused as on a GPU; on `meta` it is not.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -87,7 +86,7 @@ def _ledger() -> Any:
     untyped_mode: Any = TorchDispatchMode
 
     class Ledger(untyped_mode):  # type: ignore[misc]
-        """Charges every storage that an operator makes, until it dies."""
+        """Counts every storage that an operator allocates, until it is freed."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -103,7 +102,7 @@ def _ledger() -> Any:
             return result
 
         def ignore(self, tensor: torch.Tensor) -> None:
-            """Let a tensor cost nothing: it is there already."""
+            """Do not count a tensor, as it already exists."""
             self._live[tensor.untyped_storage()._cdata] = 0
 
         def _charge(self, tensor: torch.Tensor) -> None:

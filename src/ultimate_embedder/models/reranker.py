@@ -1,4 +1,4 @@
-"""A reranker scores texts against a query. It is found cache first, and run like any model: leased, in batches."""
+"""Rerankers: models that score texts against a query. Found, leased and run in batches like any model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ultimate_embedder.types import ResolvedModel
 if TYPE_CHECKING:
     import torch
 
-GUESSED_LIMIT = 512  # tokens of a pair, where the model names no limit
-WITHOUT_SCORES = ("Model", "ForMaskedLM")  # ends of the names of architectures that are no rerankers
+GUESSED_LIMIT = 512  # tokens of a pair, if the model has no limit
+WITHOUT_SCORES = ("Model", "ForMaskedLM")  # suffixes of architectures that are not rerankers
 
 
 class Reranker(LoadedModel):
-    """A cross-encoder: each text is read together with the query, and gets a score by itself."""
+    """A cross-encoder: scores each pair of query and text independently."""
 
     output = "scores"
 
     def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
-        """Query and text of each candidate, with the length that the model will see."""
+        """Pairs of the query and each text, with their token lengths."""
         limit = min(self.model.max_seq_length or GUESSED_LIMIT, 1 << 20)
         encoded = self.model.tokenizer(
             [query] * len(texts), list(texts), truncation=True, max_length=limit, verbose=False
@@ -39,13 +39,13 @@ class Reranker(LoadedModel):
         return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), bool))
 
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
-        """The pairs themselves: the model tokenises them."""
+        """The pairs; the model tokenises them."""
         tokens = int(texts.lengths[rows].sum())
         padded = int(texts.lengths[rows].max()) * len(rows)
         return TokenBatch({"pairs": [texts.rows[row] for row in rows]}, tokens, padded)
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """One score a pair."""
+        """One score per pair."""
         import torch
 
         pairs: list[Any] = batch.features["pairs"]
@@ -54,15 +54,15 @@ class Reranker(LoadedModel):
 
 
 class ListReranker(Reranker):
-    """A model with its own `rerank`, which reads all texts of a batch together with the query (jina-reranker-v3)."""
+    """A listwise reranker with its own `rerank` method, which reads all texts of a batch at once (jina-reranker-v3)."""
 
     def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
-        """As the other, with lengths guessed from characters: only the model's own code can tokenise."""
+        """Pairs with lengths estimated from characters, as the model tokenises them."""
         lengths = np.array([(len(query) + len(text)) // 3 + 2 for text in texts])
         return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), bool))
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """One score a text."""
+        """One score per text."""
         import torch
 
         pairs: list[tuple[str, str]] = batch.features["pairs"]
@@ -75,12 +75,12 @@ class ListReranker(Reranker):
 
 
 def resolve_reranker(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
-    """Find a reranker as any model is found; one that needs its own code must be trusted by name."""
+    """Find a reranker like any model; one with remote code must be trusted by name."""
     return resolve_model(name, access, emit, kind="reranker")
 
 
 def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ()) -> Reranker:
-    """Load a reranker onto the host, from its resolved path: no network, and its own code only where it is trusted."""
+    """Load a reranker on the host, from its resolved path; without network, and with remote code only if trusted."""
     import_quickly("sentence_transformers")
     import torch
     from sentence_transformers import CrossEncoder
@@ -102,13 +102,13 @@ def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ())
 
 
 def _require_scores(model: ResolvedModel) -> None:
-    """Refuse a model without a head for scores: it would be given a random one."""
+    """Reject a model without a classification head: it would be initialised randomly."""
     described = [(model.path / name) for name in ("config.json", "modules.json")]
     config, modules = (json.loads(path.read_text("utf-8")) if path.is_file() else {} for path in described)
     pooled = any(module["type"].endswith(".Pooling") for module in modules)
     architectures = [] if "auto_map" in config else config.get("architectures") or []
     if pooled or any(name.endswith(WITHOUT_SCORES) for name in architectures):
-        raise ModelError(f"{model.name} makes vectors and scores no pairs ({model.path}). Choose a reranker.")
+        raise ModelError(f"{model.name} is an embedding model, not a reranker ({model.path}). Choose a reranker.")
 
 
 def _load_own_code(model: ResolvedModel, options: dict[str, Any]) -> Reranker:

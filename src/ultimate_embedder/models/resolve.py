@@ -1,4 +1,4 @@
-"""Find a model's files: a folder, a Python package, the Hugging Face cache, and only then the network."""
+"""Find a model's files: in a folder, a Python package or the Hugging Face cache, else download them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,31 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def _ignore(event: Event) -> None:
-    """Where nobody listens."""
+    """Discard an event."""
 
 
 def resolve_model(
     name: str, access: HubAccess | None = None, emit: Emit = _ignore, kind: ModelKind = "embedder"
 ) -> ResolvedModel:
-    """Find the files of a model by registry key, hub id or path. A model that is here causes no request."""
+    """Find the files of a model by registry key, hub id or path. No request is made for a model on this machine."""
     access = access or HubAccess(offline=True)
     spec = spec_of(name)
     if spec is None:
         return _from_folder(name)
     if spec.dim and kind == "reranker":
-        raise ModelError(f"{spec.key} is an embedder: it makes vectors and scores no pairs.")
+        raise ModelError(
+            f"{spec.key} is an embedding model, not a reranker. Choose a reranker from 'ultimate-embedder models list'."
+        )
     if spec.kind == "reranker" and kind == "embedder":
-        raise ModelError(f"{spec.key} is a {spec.kind}: it scores pairs and makes no vectors.")
+        raise ModelError(
+            f"{spec.key} is a {spec.kind}, not an embedding model. Choose another from 'ultimate-embedder models list'."
+        )
     _require_trust(spec, access)
     return _resolve_spec(spec, access, emit)
 
 
 def spec_of(name: str) -> ModelSpec | None:
-    """The model that a registry key or a hub id names; None where it must be a folder."""
+    """The spec of a registry key or hub id; None if the name must be a folder."""
     spec = find_spec(name)
     if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists() and not name.startswith(("./", "../", "~")):
         return _unregistered(name)
@@ -52,18 +56,18 @@ def spec_of(name: str) -> ModelSpec | None:
 
 
 def model_name(name: str) -> str:
-    """What passes and exports call the model that a registry key, a hub id or a folder names."""
+    """The name of a model in passes and exports, from a registry key, hub id or folder."""
     spec = spec_of(name)
     return spec.key if spec else Path(name).expanduser().resolve().name
 
 
 def cached_snapshot(spec: ModelSpec, access: HubAccess) -> Snapshot | None:
-    """The model in the caches and mounts of this machine, whole or not."""
+    """The model in the caches and mounts of this machine, complete or not."""
     return find_snapshot(spec.hub_id, spec.revision, access.caches) or find_mounted(spec.hub_id, access.mounts)
 
 
 def pull_model(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
-    """Have a model in the cache, embedder or reranker: whole there already, or fetched."""
+    """Download a model into the cache, unless it is there and complete."""
     spec = find_spec(name)
     if spec is None and HUB_ID.fullmatch(name):
         spec = _unregistered(name)
@@ -78,22 +82,22 @@ def pull_model(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """Whether a model is on this machine, in words, and what it takes."""
+class ModelLocation:
+    """Where a model is on this machine, and its size."""
 
-    words: str
+    label: str
     size_bytes: int
 
 
-def whereabouts(spec: ModelSpec, access: HubAccess) -> Whereabouts:
-    """Say where a known model is, without reading its weights."""
+def locate_model(spec: ModelSpec, access: HubAccess) -> ModelLocation:
+    """Find out where a known model is, without reading its weights."""
     if spec.package and (folder := package_folder(spec.package)):
-        return Whereabouts("package", size_bytes(folder))
+        return ModelLocation("package", size_bytes(folder))
     cached = cached_snapshot(spec, access)
     if cached is None:
-        return Whereabouts("no", 0)
-    words = "incomplete" if cached.problems else f"cached {cached.commit[:12]}".strip()
-    return Whereabouts(words, size_bytes(cached.path))
+        return ModelLocation("no", 0)
+    label = "incomplete" if cached.problems else f"cached {cached.commit[:12]}".strip()
+    return ModelLocation(label, size_bytes(cached.path))
 
 
 def _unregistered(hub_id: str) -> ModelSpec:
@@ -101,7 +105,7 @@ def _unregistered(hub_id: str) -> ModelSpec:
 
 
 def package_folder(package: str) -> Path | None:
-    """Where an installed Python package keeps the files of a model."""
+    """The folder with the files of a model in an installed Python package."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         return None
@@ -117,7 +121,7 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
     if cached is not None and not cached.problems:
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
-        # an unregistered model is fetched by its hub id only
+        # an unregistered model can be downloaded by its hub id only
         raise MissingModelError(spec.key if find_spec(spec.key) else spec.hub_id, _why_missing(spec, cached, access))
     fetched = download(spec, access, emit)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
@@ -127,11 +131,11 @@ def _refreshed(spec: ModelSpec, cached: Snapshot | None, access: HubAccess, emit
     fetched = download(spec, access, emit)
     before = cached.commit if cached else None
     if before is None:
-        note = f"fetched at commit {fetched.commit}"
+        note = f"downloaded at commit {fetched.commit}"
     elif before == fetched.commit:
         note = f"commit unchanged: {before}"
     else:
-        note = f"commit moved from {before} to {fetched.commit}"
+        note = f"commit changed from {before} to {fetched.commit}"
     return _resolved(spec, fetched.path, "refresh", fetched.commit, retries=fetched.retries, note=note)
 
 
@@ -162,7 +166,7 @@ def _require_trust(spec: ModelSpec, access: HubAccess) -> None:
 
 def _why_missing(spec: ModelSpec, cached: Snapshot | None, access: HubAccess) -> str:
     if cached is not None:
-        return f"is not whole in {cached.path}: {'; '.join(cached.problems)}"
+        return f"is incomplete in {cached.path}: {'; '.join(cached.problems)}"
     return f"is not on this machine. Looked in: {'; '.join(_looked_in(spec, access))}"
 
 
@@ -178,7 +182,7 @@ def _from_folder(name: str) -> ResolvedModel:
     if not folder.exists():
         raise unknown_model(name)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise ModelError(f"{folder} holds no model: neither modules.json nor config.json is in it.")
+        raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json.")
     _require_weights(folder)
     digest = files_digest(folder)
     name = folder.resolve().name
@@ -195,9 +199,9 @@ def _from_package(spec: ModelSpec, package: str) -> ResolvedModel | None:
 
 
 def _require_weights(folder: Path) -> None:
-    # is_file: a link whose target is gone does not count
+    # is_file is False for a broken link
     if not any(path.is_file() for pattern in WEIGHT_PATTERNS for path in folder.rglob(pattern)):
         raise ModelError(
             f"{folder} has no weights ({' or '.join(WEIGHT_PATTERNS)}). "
-            "The copy or download is incomplete: fetch it again."
+            "The copy or download is incomplete: copy or download it again."
         )

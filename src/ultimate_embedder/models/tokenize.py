@@ -1,4 +1,4 @@
-"""Tokenise document texts outside the model, so that it can be done in advance and on another thread."""
+"""Tokenise document texts outside the model, so that it can be prefetched on another thread."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
 class Tokenizer:
-    """Makes the features that sentence-transformers would make; where it cannot, `input_names` is empty."""
+    """Makes the same features as sentence-transformers; if it cannot, `input_names` is empty."""
 
     def __init__(self, model: SentenceTransformer, prompt: str, max_tokens: int) -> None:
         self._tokenizer = model.tokenizer
         self._prompt = prompt
         self._max_tokens = max_tokens
         self.input_names: tuple[str, ...] = ()
-        """The tensors that the model wants; empty where only the model can make them."""
+        """The input tensors of the model; empty if only the model can make them."""
         self.constants: dict[str, Any] = {}
-        """What else it wants, the same for every batch."""
+        """Other inputs of the model, the same for every batch."""
         self._learn_features(preprocess(model, CANARY, prompt))
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
-        """Token ids of the texts, truncated at the limit; the texts and estimated lengths where it cannot tokenise."""
+        """Token ids of the texts, truncated at the limit; the texts and estimated lengths if it cannot tokenise."""
         if not self.input_names:
             estimated = np.array([min(len(text) // 3 + 2, self._max_tokens) for text in texts])
             return TokenizedTexts(list(texts), estimated, np.zeros(len(texts), bool))
@@ -44,7 +44,7 @@ class Tokenizer:
         return TokenizedTexts(rows, np.array([len(row) for row in rows]), np.array(tokens_over) > 0)
 
     def fingerprint(self) -> str | None:
-        """Equal for models that give every text the same token ids; None where that cannot be known."""
+        """Equal for models with the same token ids for every text; None if unknown."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if not self.input_names or backend is None:
             return None
@@ -74,7 +74,7 @@ class Tokenizer:
         return {**{name: torch.ones((rows, length), dtype=torch.long) for name in names}, **self.constants}
 
     def token_ids(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[int]]:
-        """Token ids truncated at the limit, and how many tokens of each text were left out."""
+        """Token ids truncated at the limit, and how many tokens of each text were dropped."""
         encoded = self._tokenizer(
             list(texts),
             truncation=True,
@@ -90,10 +90,10 @@ class Tokenizer:
         return rows, [len(ids) - len(row) for ids, row in zip(whole, rows, strict=True)]
 
     def _head_token_ids(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        """As `token_ids`, but of a text far beyond the limit only the beginning is tokenised, where that is enough.
+        """Like `token_ids`, but tokenises only the beginning of a text that is much longer than the limit.
 
-        Tokens depend on what is near them. So if the beginning of a text has more tokens than the limit, with some to
-        spare, its first ones are those of the whole text; if it has not, the whole text is tokenised after all.
+        Tokens depend only on nearby text. So if the beginning has more tokens than the limit, plus a margin, its first
+        tokens are those of the whole text; otherwise the whole text is tokenised.
         """
         characters = self._max_tokens * HEAD_CHARACTERS
         if self._tokenizer.truncation_side != "right" or all(len(text) <= characters for text in texts):
@@ -105,7 +105,7 @@ class Tokenizer:
         return rows, tokens_over
 
     def _learn_features(self, reference: Mapping[str, Any]) -> None:
-        """See what features the model wants, and whether ours are equal; else leave tokenising to the model."""
+        """Find out which features the model needs, and compare ours; if they differ, the model tokenises."""
         import torch
 
         names = tuple(name for name, value in reference.items() if isinstance(value, torch.Tensor))

@@ -1,4 +1,4 @@
-"""Checksums of models: one for all files of a model, and whether each file is what the hub says it is."""
+"""Checksums of models: a digest of all files, and the comparison of each file with the hub's checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHA1 = re.compile(r"[0-9a-f]{40}")
 def files_digest(folder: Path) -> str:
     """One checksum over the names and contents of a model's files.
 
-    Large files in a Hugging Face cache are links to blobs that are named after their sha256: no need to read them.
+    Large files in a Hugging Face cache are links to blobs named by their sha256, so they are not read.
     """
     digest = hashlib.sha256()
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
@@ -29,7 +29,7 @@ def files_digest(folder: Path) -> str:
 
 
 def verify_snapshot(snapshot: Snapshot) -> Iterator[str]:
-    """Read every byte, and say which files are not what they should be."""
+    """Yield the files of a snapshot that are missing or damaged, by their checksums."""
     yield from problems_of(snapshot.path, read_file_list(_repo(snapshot), snapshot.commit))
     for path, known in _files_with_checksums(snapshot):
         if damage := file_damage(path, known):
@@ -37,7 +37,7 @@ def verify_snapshot(snapshot: Snapshot) -> Iterator[str]:
 
 
 def has_checksums(snapshot: Snapshot) -> bool:
-    """Whether there is anything to compare the files with."""
+    """Whether there are checksums to compare the files with."""
     return any(True for _ in _files_with_checksums(snapshot))
 
 

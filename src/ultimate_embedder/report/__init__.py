@@ -1,4 +1,4 @@
-"""What the user sees and keeps of a run."""
+"""Progress, summary and event log of a run."""
 
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.progress import make_progress

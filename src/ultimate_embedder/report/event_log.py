@@ -1,4 +1,4 @@
-"""`events.jsonl`: every event as it happens."""
+"""`events.jsonl`: every event of a run, one per line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ultimate_embedder.events import Event, RunStarted
 
 
 class EventLog:
-    """Writes each event as a line. The file begins with the run, so a dry run or a refused one leaves none."""
+    """Writes each event as a line. The file is created by `RunStarted`, so a dry run or an invalid one writes none."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: FileIO | None = None
         self.problem: str | None = None
-        """Why events are missing, if any are."""
+        """Why events are missing from the file, or None."""
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -25,7 +25,7 @@ class EventLog:
                 self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
             if self._file is not None:
                 self._file.write(json.dumps(event.as_dict(), ensure_ascii=False).encode() + b"\n")
-        except OSError as error:  # a full disk: what matters will fail too, and say so
+        except OSError as error:  # a full disk: the store will fail too and raise the error
             self.problem = f"{self._path.name} is incomplete: {error.strerror}"
             self.close()
 

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal (rich) or a notebook (tqdm), a line now and then elsewhere."""
+"""Progress on stderr: bars in a terminal (rich) or a notebook (tqdm), else a line every 15 seconds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class Bar(Protocol):
-    """Something that shows how far pieces of work are, several at a time; `key` tells them apart."""
+    """Shows the progress of several tasks at a time, identified by `key`."""
 
     def begin(self, key: str, label: str, total: int, done: int) -> None:
-        """Start a piece of work, `done` of it done before."""
+        """Start a task; `done` of `total` were done before."""
 
     def advance(self, key: str, amount: int) -> None:
-        """Some of it is done."""
+        """Add to the amount done."""
 
     def end(self, key: str) -> None:
-        """All of it is done."""
+        """End a task."""
 
     def say(self, line: str) -> None:
         """Print a line without disturbing the bars."""
 
     def close(self) -> None:
-        """Leave the screen as a user expects it."""
+        """Close all bars."""
 
 
 class Progress:
-    """An event sink that tells the user what is going on; a context manager, so that bars always end."""
+    """An event sink that shows progress; a context manager, so that bars are always closed."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
@@ -50,17 +50,17 @@ class Progress:
         self._show(self._bar.close)
 
     def __call__(self, event: events.Event) -> None:
-        """Show one event, if it is one that a user waits for."""
-        self._show(lambda: self._tell(event))
+        """Show one event, if it matters for progress."""
+        self._show(lambda: self._show_event(event))
 
     def _show(self, what: Callable[[], None]) -> None:
-        """Do so if anybody is there: a reader that has gone must not end the work."""
+        """Write, ignoring a closed stderr: it must not stop the run."""
         try:
             what()
-        except (OSError, ValueError):  # a pipe without a reader, a full disk; a closed file
+        except (OSError, ValueError):  # a closed pipe, a full disk, a closed file
             self._bar = _NoBar()
 
-    def _tell(self, event: events.Event) -> None:
+    def _show_event(self, event: events.Event) -> None:
         bar, name = self._bar, event.collection
         match event:
             case events.ChunksLoaded():
@@ -71,7 +71,7 @@ class Progress:
                 bar.end(event.model)
                 bar.say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
             case events.ModelFetchStarted():
-                bar.begin(event.model, f"fetching {event.model}, kB", event.size_bytes // 1000, 0)
+                bar.begin(event.model, f"downloading {event.model}, kB", event.size_bytes // 1000, 0)
             case events.ModelBytesFetched():
                 bar.advance(event.model, event.size_bytes // 1000)
             case events.ModelLoaded():
@@ -86,12 +86,12 @@ class Progress:
                 bar.begin(event.model, label, event.texts, event.stored_texts)
             case events.PassStarted():
                 which = f" ({event.model})" if event.weight < 1 else ""
-                bar.say(f"{name}: all {event.texts} texts have their vectors from an earlier run{which}")
+                bar.say(f"{name}: reused the vectors of all {event.texts} texts from an earlier run{which}")
             case events.BatchEncoded():
                 bar.advance(event.model, event.rows)
             case events.PrecisionChecked():
                 cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
-                bar.say(f"{name}: {event.dtype} against fp32 on {event.texts} of its texts: cosine {cosines}")
+                bar.say(f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}")
             case events.PassFinished():
                 bar.end(event.model)
             case events.UploadStarted():
@@ -102,7 +102,7 @@ class Progress:
                 bar.end(event.target)
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
-                bar.say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: again in {wait}")
+                bar.say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")
             case events.Warned():
                 bar.say(f"warning: {f'{name}: ' if name else ''}{event.message}")
             case events.CollectionFinished() if event.error:
@@ -112,8 +112,8 @@ class Progress:
 
 
 def make_progress(quiet: bool) -> Progress:
-    """Choose the bar that fits where stderr goes."""
-    if quiet or sys.stderr is None:  # closed by whoever started us
+    """Choose the bar by the kind of stderr."""
+    if quiet or sys.stderr is None:  # closed by the parent process
         return Progress(_NoBar())
     if _in_notebook():
         return Progress(_NotebookBar())
@@ -179,7 +179,7 @@ class _TerminalBar:
 
 
 class _NotebookBar:
-    """tqdm bars, which draw themselves as widgets where the notebook can."""
+    """tqdm bars, which are widgets if the notebook supports them."""
 
     def __init__(self) -> None:
         self._bars: dict[str, Any] = {}
@@ -206,27 +206,27 @@ class _NotebookBar:
 
 
 class _Lines:
-    """A line at the beginning, now and then, and at the end: for pipes, files and CI."""
+    """A line at the start, at intervals, and at the end: for pipes, files and CI."""
 
     def __init__(self) -> None:
-        self._works: dict[str, tuple[str, int, _Pace]] = {}
-        self._spoke = 0.0
+        self._tasks: dict[str, tuple[str, int, _Pace]] = {}
+        self._last_line_at = 0.0
 
     def begin(self, key: str, label: str, total: int, done: int) -> None:
-        self._works[key] = (label, total, _Pace(done))
-        self._spoke = time.monotonic()
+        self._tasks[key] = (label, total, _Pace(done))
+        self._last_line_at = time.monotonic()
         self.say(f"{label}: {done} of {total}")
 
     def advance(self, key: str, amount: int) -> None:
-        self._works[key][2].done += amount
-        if time.monotonic() - self._spoke >= SECONDS_BETWEEN_LINES:
-            for each in self._works:
-                self._speak(each)
+        self._tasks[key][2].done += amount
+        if time.monotonic() - self._last_line_at >= SECONDS_BETWEEN_LINES:
+            for each in self._tasks:
+                self._print_progress(each)
 
     def end(self, key: str) -> None:
-        if key in self._works:
-            self._speak(key)
-            del self._works[key]
+        if key in self._tasks:
+            self._print_progress(key)
+            del self._tasks[key]
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -234,14 +234,14 @@ class _Lines:
     def close(self) -> None:
         pass
 
-    def _speak(self, key: str) -> None:
-        label, total, pace = self._works[key]
-        self._spoke = time.monotonic()
+    def _print_progress(self, key: str) -> None:
+        label, total, pace = self._tasks[key]
+        self._last_line_at = time.monotonic()
         self.say(f"{label}: {pace.done} of {total}, {pace.rate():,.0f}/s")
 
 
 class _Pace:
-    """How much is done, and how fast it goes."""
+    """The amount done, and the rate."""
 
     def __init__(self, done: int) -> None:
         self.done = self._done_before = done
@@ -252,6 +252,6 @@ class _Pace:
 
 
 def _in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")  # never import it: if it is not loaded, this is no notebook
+    ipython = sys.modules.get("IPython")  # not imported here: if it is not loaded, this is not a notebook
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and "IPKernelApp" in shell.config

@@ -1,4 +1,4 @@
-"""Fold the events of a run into its summary."""
+"""Build the summary of a run from its events."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ultimate_embedder._version import __version__
 from ultimate_embedder.summary import (
     Agreement,
     CollectionSummary,
+    DuplicateChunkId,
     ExportSummary,
     FusionSummary,
     LeaseSummary,
@@ -24,7 +25,6 @@ from ultimate_embedder.summary import (
     ModelSummary,
     PassSummary,
     RejectedRecord,
-    RepeatedChunkId,
     RunOptions,
     RunSummary,
 )
@@ -40,12 +40,12 @@ LIBRARIES = (
     "qdrant-edge-py",
     "qdrant-client",
 )
-LEARNING_BATCHES = 10  # on each device, before predictions are judged
-MOST_LISTED = 10_000  # rejected records and repeated ids beyond this are counted, and listed in events.jsonl
+LEARNING_BATCHES = 10  # per device, excluded from the prediction error
+MOST_LISTED = 10_000  # more rejected records or duplicate ids are only counted here; events.jsonl has all
 
 
 class SummaryBuilder:
-    """An event sink whose `summary` is always up to date, also when the run ends badly."""
+    """An event sink whose `summary` is always up to date, even if the run fails."""
 
     def __init__(self) -> None:
         self.summary = RunSummary(
@@ -59,7 +59,7 @@ class SummaryBuilder:
             events.RunStarted: self._run_started,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
-            events.IdRepeated: self._id_repeated,
+            events.IdDuplicated: self._id_duplicated,
             events.ChunksLoaded: self._chunks_loaded,
             events.ModelResolved: self._model_resolved,
             events.ModelLoaded: self._model_loaded,
@@ -82,7 +82,7 @@ class SummaryBuilder:
             events.RunFinished: self._run_finished,
         }
         self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
-        self._model_seconds = 0.0  # spent loading since the current collection began
+        self._model_seconds = 0.0  # loading time since the current collection started
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""
@@ -91,7 +91,7 @@ class SummaryBuilder:
 
     @property
     def began(self) -> bool:
-        """Whether the run got as far as holding its output folder."""
+        """Whether the run started, with its output folder locked."""
         return self.summary.options is not None
 
     def _of(self, event: events.Event) -> CollectionSummary:
@@ -118,11 +118,11 @@ class SummaryBuilder:
         if len(collection.rejected) < MOST_LISTED:
             collection.rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
 
-    def _id_repeated(self, event: events.IdRepeated) -> None:
+    def _id_duplicated(self, event: events.IdDuplicated) -> None:
         collection = self._of(event)
-        collection.chunks.repeated_ids += 1
-        if len(collection.repeated_ids) < MOST_LISTED:
-            collection.repeated_ids.append(RepeatedChunkId(**dataclasses.asdict(event.repeated)))
+        collection.chunks.duplicate_ids += 1
+        if len(collection.duplicate_ids) < MOST_LISTED:
+            collection.duplicate_ids.append(DuplicateChunkId(**dataclasses.asdict(event.duplicate)))
 
     def _chunks_loaded(self, event: events.ChunksLoaded) -> None:
         collection = self._of(event)
@@ -156,10 +156,12 @@ class SummaryBuilder:
     def _lease_released(self, event: events.LeaseReleased) -> None:
         self._note_lease(event, "release")
         if event.leftovers:
-            self._of(event).warnings.append(f"{event.model} has left behind: {'; '.join(event.leftovers)}")
+            self._of(event).warnings.append(
+                f"{event.model} left on the device after its lease ended: {'; '.join(event.leftovers)}"
+            )
 
     def _model_evicted(self, event: events.ModelEvicted) -> None:
-        if self.summary.collections:  # what is kept between collections goes into the latest one's books
+        if self.summary.collections:  # of a model kept between collections: listed under the latest one
             latest = self.summary.collections[-1].collection
             self._note_lease(dataclasses.replace(event, collection=latest), "evict")
 
@@ -181,7 +183,7 @@ class SummaryBuilder:
         fields = dataclasses.asdict(event)
         collection.passes.append(PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields}))
         model = self._models[event.model]
-        if event.max_tokens is not None:  # also where the model need not be loaded: its store says so
+        if event.max_tokens is not None:  # also if the model is not loaded, as its store has them
             model.max_tokens, model.document_prompt = event.max_tokens, event.document_prompt
         collection.models.append(model.model_copy(update={"weight": event.weight}))
 

@@ -1,4 +1,4 @@
-"""The summary as a table, for people."""
+"""The summary as a table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MOST_SHOWN = 5
 
 
 HEADINGS = ("collection", "status", "found", "embedded", "new", "rejected", "dims", "padding", "texts/s", "seconds")
-TEXT_COLUMNS = 2  # the first columns are words and go left, the rest are numbers and go right
+TEXT_COLUMNS = 2  # the first columns are left-aligned, the numbers right-aligned
 
 
 def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str]) -> None:
-    """Print one row a collection, then whatever the user must know."""
+    """Print one row per collection, then errors, warnings and paths."""
     rows = [list(HEADINGS), *(_cells(collection) for collection in summary.collections)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     for row in rows if summary.collections else []:
@@ -64,18 +64,18 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             place = record.file if record.position is None else f"{record.file} record {record.position}"
             lines.append(f"{name} rejected {place}: {record.reason}")
         if (more := collection.chunks.rejected - MOST_SHOWN) > 0:
-            lines.append(f"{name} rejected {more} more; all are in the summary")
+            lines.append(f"{name} rejected {more} more records; the summary lists all")
         if collection.chunks.truncated:
-            lines.append(f"{name}: {collection.chunks.truncated} chunks were cut at the token limit")
-        if collection.chunks.repeated_ids:
-            lines.append(f"{name}: {collection.chunks.repeated_ids} repeated ids were told apart by file")
+            lines.append(f"{name}: {collection.chunks.truncated} chunks were truncated at the token limit")
+        if collection.chunks.duplicate_ids:
+            lines.append(f"{name}: {collection.chunks.duplicate_ids} duplicate ids were renamed")
         for each in collection.passes:
             if each.agreement is not None:
                 cosines = f"{each.agreement.mean_cosine:.4f} on average, {each.agreement.worst_cosine:.4f} at worst"
-                lines.append(f"{name}: {each.model} in {each.dtype} agrees with fp32 to cosine {cosines}")
+                lines.append(f"{name}: {each.model} in {each.dtype}: cosine similarity to fp32 {cosines}")
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
         if any(export.kind == "parquet" for export in collection.exports):
-            lines.append(f"{name}: 'upload' would put it into {collection.target_qdrant_collection}")
+            lines.append(f"{name}: 'upload' writes to the Qdrant collection {collection.target_qdrant_collection}")
     if not summary.collections and summary.error is None:
         lines.append(f"no chunk files below {summary.chunks}: they are named {chunk_file_names()}")
     if summary_path is not None:

@@ -1,4 +1,4 @@
-"""Vectors on disk, and what several models' vectors become."""
+"""Vectors on disk, and the fusion of several models' vectors."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ __all__ = [
     "shorten",
 ]
 
-# imported on first use: --help wants the names of the fusion methods, not numpy and pyarrow
+# imported on first use: --help needs the names of the fusion methods, but not numpy and pyarrow
 _MODULES = {
     "EncoderFacts": "store",
     "FusedVectors": "fused",

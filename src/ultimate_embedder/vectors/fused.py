@@ -1,4 +1,4 @@
-"""The exported vectors of a collection, read from the stores of its models."""
+"""The exported vectors of a collection: the stores of its models, fused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ultimate_embedder.vectors.store import VectorStore, fingerprint
 
 
 class FusedVectors:
-    """The exported vectors of a collection, read from one store a model, a block at a time."""
+    """The exported vectors of a collection, read from one store per model and fused."""
 
     def __init__(self, stores: Sequence[VectorStore], fusion: Fusion) -> None:
         self.fusion = fusion
@@ -29,16 +29,16 @@ class FusedVectors:
         return self.fusion.vectors
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
-        """For each key, whether every model gave it a vector."""
+        """For each key, whether every model has a vector for it."""
         return np.asarray(np.logical_and.reduce([store.holds(keys) for store in self._stores]))
 
     def without(self, keys: np.ndarray) -> list[tuple[str, np.ndarray]]:
-        """The models that left texts without a vector, each with a mask of these."""
+        """The models that have no vector for some keys, each with a mask of these keys."""
         missing = [(store.identity.model, ~store.holds(keys)) for store in self._stores]
         return [(model, mask) for model, mask in missing if mask.any()]
 
     def read(self, keys: np.ndarray) -> dict[str, np.ndarray]:
-        """The vectors of `keys`, which must be held."""
+        """The vectors of `keys`, all of which must be stored."""
         return self.fusion.fuse([store.read(keys) for store in self._stores])
 
 

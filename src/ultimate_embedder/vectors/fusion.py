@@ -1,9 +1,9 @@
-"""How vectors of several models become what is exported and searched. Documents and queries go through the same lines.
+"""Fusion: combine the vectors of several models, in the same way for documents and queries.
 
-named               one vector a model, each under its name; weights matter when similarities are summed
-concat              unit vectors, each scaled by the root of its weight, end to end: the dot product of two such
-                    vectors is exactly the weighted sum of the models' cosines
-weighted_average    the weighted mean of unit vectors, of unit length again; all must have the same dimension
+named               one vector per model, each under its name; weights apply when similarities are summed
+concat              unit vectors, each scaled by the root of its weight, concatenated: the dot product of two such
+                    vectors is the weighted sum of the models' cosines
+weighted_average    the normalised weighted mean of unit vectors; all must have the same dimension
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
-if TYPE_CHECKING:  # numpy is imported where it is used: the command line wants the names of the methods only
+if TYPE_CHECKING:  # imported where it is used: the command line needs only the names of the methods
     import numpy as np
 
 Vectors = Mapping[str, "np.ndarray"]
@@ -23,7 +23,7 @@ Vectors = Mapping[str, "np.ndarray"]
 
 @dataclass(frozen=True)
 class Member:
-    """One model of a fusion: its share, and the dimension that its vectors are cut to."""
+    """One model of a fusion: its weight, and the dimension that its vectors are truncated to."""
 
     name: str
     weight: float
@@ -32,21 +32,21 @@ class Member:
 
 @dataclass(frozen=True)
 class FusionMethod:
-    """A way to join the vectors of several models."""
+    """A way to combine the vectors of several models."""
 
     vectors: Callable[[Sequence[Member]], tuple[VectorSpec, ...]]
-    """What comes out."""
+    """The vectors of the result."""
     join: Callable[[Sequence[Member], Sequence[np.ndarray]], dict[str, np.ndarray]]
-    """Vectors in the members' order, row by row, to vectors by name."""
+    """Combines vectors, given in the members' order, into vectors by name."""
     needs_one_dim: bool = False
-    """Whether all members must have, or be cut to, the same dimension."""
+    """Whether all members must have, or be truncated to, the same dimension."""
 
 
 def _join_named(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     return {member.name: each for member, each in zip(members, vectors, strict=True)}
 
 
-def _join_end_to_end(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def _join_concat(members: Sequence[Member], vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     import numpy as np
 
     pairs = zip(members, vectors, strict=True)
@@ -66,9 +66,7 @@ FUSION_METHODS: dict[str, FusionMethod] = {
     "named": FusionMethod(
         lambda members: tuple(VectorSpec(member.name, member.dim) for member in members), _join_named
     ),
-    "concat": FusionMethod(
-        lambda members: (VectorSpec(UNNAMED, sum(member.dim for member in members)),), _join_end_to_end
-    ),
+    "concat": FusionMethod(lambda members: (VectorSpec(UNNAMED, sum(member.dim for member in members)),), _join_concat),
     "weighted_average": FusionMethod(
         lambda members: (VectorSpec(UNNAMED, members[0].dim),), _join_average, needs_one_dim=True
     ),
@@ -78,7 +76,7 @@ FUSIONS: tuple[str, ...] = tuple(FUSION_METHODS)
 
 @dataclass(frozen=True)
 class Fusion:
-    """What is done with the members' vectors; weights sum to one."""
+    """A fusion method and its members; weights sum to one."""
 
     method: str
     members: tuple[Member, ...]
@@ -91,13 +89,13 @@ class Fusion:
         return FUSION_METHODS[self.method].vectors(self.members)
 
     def fuse(self, vectors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Join the members' vectors, given in their order, row by row."""
+        """Combine the members' vectors, given in their order."""
         if len(self.members) == 1:
             return {UNNAMED: vectors[0]}
         return FUSION_METHODS[self.method].join(self.members, vectors)
 
     def similarity(self, query: Vectors, documents: Vectors) -> np.ndarray:
-        """How near each document is to the query: the cosine, or the weighted sum of the models' cosines."""
+        """Similarity of each document to the query: the cosine, or the weighted sum of the models' cosines."""
         import numpy as np
 
         if len(self.vectors) == 1:
@@ -110,7 +108,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that is to be fused: the dimension of its vectors, and the shorter ones it was trained for."""
+    """A model to be fused: the dimension of its vectors, and its Matryoshka dimensions."""
 
     name: str
     weight: float
@@ -119,7 +117,7 @@ class Candidate:
 
 
 def plan_fusion(method: str, candidates: Sequence[Candidate]) -> Fusion:
-    """Normalise the weights, and for an average find the dimension that all have or can be cut to."""
+    """Normalise the weights; for an average, find the common dimension."""
     total = sum(candidate.weight for candidate in candidates)
     needs_one_dim = FUSION_METHODS[method].needs_one_dim and len(candidates) > 1
     common = common_dim(candidates) if needs_one_dim else None
@@ -131,20 +129,20 @@ def plan_fusion(method: str, candidates: Sequence[Candidate]) -> Fusion:
 
 
 def common_dim(candidates: Sequence[Candidate]) -> int:
-    """The largest dimension that every model has, or was trained to be cut to."""
+    """The largest dimension that every model has or can be truncated to (Matryoshka)."""
     possible = set.intersection(*({each.dim, *each.shorter_dims} for each in candidates))
     reachable = [dim for dim in possible if all(dim <= each.dim for each in candidates)]
     if reachable:
         return max(reachable)
-    dims = ", ".join(f"{each.name} has {each.dim}{_cuts(each)}" for each in candidates)
+    dims = ", ".join(f"{each.name} has {each.dim}{_shorter_dims(each)}" for each in candidates)
     raise UsageError(
-        f"--fusion weighted_average needs vectors of one dimension, and these models share none: {dims}. "
+        f"--fusion weighted_average needs vectors of the same dimension, and these models have none in common: {dims}. "
         "Use --fusion concat or --fusion named, or other models."
     )
 
 
 def shorten(vectors: np.ndarray, dim: int | None) -> np.ndarray:
-    """Cut vectors to their first `dim` numbers (Matryoshka) and give them unit length again."""
+    """Truncate vectors to their first `dim` dimensions (Matryoshka) and normalise them."""
     return _unit(vectors[:, :dim])
 
 
@@ -156,6 +154,6 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-def _cuts(candidate: Candidate) -> str:
+def _shorter_dims(candidate: Candidate) -> str:
     shorter = [dim for dim in candidate.shorter_dims if dim < candidate.dim]
     return f" or {', '.join(map(str, shorter))}" if shorter else ""

@@ -1,4 +1,4 @@
-"""Where each key's vector is, in a few bytes a key."""
+"""An index from keys to rows in shards, in a few bytes per key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHARD_SHIFT = 32  # a place is shard << 32 | row
 
 
 class KeyIndex:
-    """Maps 128-bit keys to places in shards; 24 bytes a key, sorted lazily."""
+    """Maps 128-bit keys to rows in shards; 24 bytes per key, sorted lazily."""
 
     def __init__(self) -> None:
         self._high = np.empty(0, np.uint64)
@@ -17,7 +17,7 @@ class KeyIndex:
         self._added: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, shard: int, keys: np.ndarray) -> None:
-        """Note the keys of a shard, in the order of its rows."""
+        """Add the keys of a shard, in the order of its rows."""
         places = (np.int64(shard) << _SHARD_SHIFT) + np.arange(len(keys), dtype=np.int64)
         self._added.append((np.array(keys, np.uint64), places))
 
@@ -30,7 +30,7 @@ class KeyIndex:
         high, low = keys[:, 0], keys[:, 1]
         at = np.searchsorted(self._high, high)
         open_ = np.ones(len(keys), bool)
-        while open_.any():  # more than one turn only where two keys share their first 64 bits
+        while open_.any():  # more than one iteration only if two keys share their first 64 bits
             open_ &= at < len(self._high)
             candidates = np.where(open_, at, 0)
             open_ &= self._high[candidates] == high

@@ -1,12 +1,12 @@
-"""The vectors of one pass, durable as they come.
+"""The durable vector store of one pass.
 
-A pass lives in a folder named after its fingerprint:
+A pass has a folder named after its fingerprint:
 
-    pass.json         what the vectors are: every field of the pass's identity, their dimension, facts about the encoder
-    shard-00000.npy   rows of (key of the text, was it truncated, vector), written whole or not at all
-    ledger.jsonl      one line a shard: rows and checksum; a shard counts only when its line is on disk
+    pass.json         metadata: every field of the pass's identity, the dimension, token limit and prompt of the encoder
+    shard-00000.npy   rows of (key of the text, truncated or not, vector), written atomically
+    ledger.jsonl      one line per shard: rows and checksum; a shard is valid only if it is listed here
 
-Vectors are found by the key of their text, so equal texts share one, and order does not matter.
+Vectors are looked up by the key of their text, so equal texts share one, and order does not matter.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.files import file_sha256, remove_leftovers, sync_folder, whole_file, write_json
+from ultimate_embedder.files import atomic_file, file_sha256, remove_leftovers, sync_folder, write_json
 from ultimate_embedder.output import PassOutput, find_passes
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors.index import KeyIndex
 
 STORE_VERSION = 1
 SHARD_ROWS = 8192
-SHARD_SECONDS = 10.0  # at most this much work is in memory only
+SHARD_SECONDS = 10.0  # a crash loses at most this much work
 
 
 def fingerprint(identity: PassIdentity) -> str:
-    """A short name for everything that changes a vector."""
+    """A hash of everything that affects a vector."""
     plain = json.dumps(dataclasses.asdict(identity), sort_keys=True)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """What is known of an encoder only once its model is loaded."""
+    """Properties of an encoder that are known only after its model is loaded."""
 
     max_tokens: int
     document_prompt: str
 
 
 class VectorStore:
-    """Append vectors by key, read them back by key. A context manager: leaving it seals what is pending."""
+    """Append vectors by key, read them back by key. A context manager: on exit, pending vectors are sealed."""
 
     def __init__(self, root: Path, identity: PassIdentity, *, read_only: bool = False) -> None:
         self.identity = identity
@@ -57,9 +57,9 @@ class VectorStore:
         self.folder = root / fingerprint(identity)
         self.dim: int | None = None
         self.encoder_facts: EncoderFacts | None = None
-        """None where the store is empty, or was written by a version that did not keep them."""
+        """None if the store is empty, or was written by an earlier version without them."""
         self._output = PassOutput(self.folder)
-        self.notes: list[str] = []  # what was found on opening that the user should know
+        self.notes: list[str] = []  # warnings found on opening
         self._index = KeyIndex()
         self._shards: list[Path] = []
         self._truncated: list[np.ndarray] = []
@@ -76,11 +76,11 @@ class VectorStore:
         self.seal()
 
     def describe_encoder(self, facts: EncoderFacts) -> None:
-        """Keep facts about the encoder with the vectors."""
+        """Store the properties of the encoder with the vectors."""
         if facts == self.encoder_facts:
             return
         self.encoder_facts = facts
-        if self.dim is not None:  # begun, by a version that did not keep them
+        if self.dim is not None:  # written by an earlier version without them
             self._write_description(self.dim)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ class VectorStore:
         return self._index.find(keys) >= 0
 
     def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
-        """Take vectors; they are durable after the next `seal`, which comes by itself every few seconds."""
+        """Add vectors; they are durable after the next `seal`, which happens automatically every few seconds."""
         if not len(keys):
             return
         if self.dim is None:
@@ -101,7 +101,7 @@ class VectorStore:
             self.seal()
 
     def seal(self) -> None:
-        """Put everything that was appended on disk."""
+        """Write everything that was appended to disk, durably."""
         self._last_seal = time.monotonic()
         if not self._pending:
             return
@@ -112,7 +112,7 @@ class VectorStore:
         self._pending, self._pending_rows = [], 0
 
     def copy_from(self, root: Path) -> int:
-        """Take over what another output has of the same pass; gives the number of vectors."""
+        """Copy the vectors of the same pass from another output; returns their number."""
         other = VectorStore(root, self.identity, read_only=True)
         if self.encoder_facts is None and other.encoder_facts is not None:
             self.describe_encoder(other.encoder_facts)
@@ -128,7 +128,7 @@ class VectorStore:
     def _write_shard(self, content: memoryview, rows: np.ndarray) -> None:
         path = self._output.shard(self._next_shard)
         self._next_shard += 1
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(content)
         line = {"shard": path.name, "rows": len(rows), "sha256": hashlib.sha256(content).hexdigest()}
         self._write_ledger({**line, "revision": self.identity.revision, "dtype": self.identity.dtype})
@@ -148,12 +148,12 @@ class VectorStore:
         return vectors
 
     def digest(self) -> str:
-        """Changes when any stored vector does."""
+        """Hash of all stored vectors."""
         sums = [line["sha256"] for line in read_ledger(self.folder)]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
     def count_truncated(self, keys: np.ndarray) -> int:
-        """How many of `keys` stand for a text that was cut at the token limit."""
+        """How many of `keys` are of texts that were truncated at the token limit."""
         places = self._index.find(keys)
         shards, rows = self._index.unpack(places[places >= 0])
         return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
@@ -171,19 +171,19 @@ class VectorStore:
         self.encoder_facts = _encoder_facts(described)
         if not self._read_only:
             remove_leftovers(self.folder)
-            self._cut_torn_line()
+            self._truncate_torn_line()
         good = []
         for line in read_ledger(self.folder):
             path = self.folder / line["shard"]
             if problem := shard_problem(path, line):
-                self.notes.append(f"{path} {problem}; its {line['rows']} vectors are computed again")
+                self.notes.append(f"{path} {problem}; recomputing its {line['rows']} vectors")
             else:
                 good.append(line)
                 self._adopt(path, np.load(path, mmap_mode="r"))
         if self.notes and not self._read_only:
-            with whole_file(self._output.ledger) as ledger:
+            with atomic_file(self._output.ledger) as ledger:
                 ledger.writelines(json.dumps(line).encode() + b"\n" for line in good)
-        # a shard that the ledger does not list is overwritten, one that it lists never
+        # shards that are not in the ledger are overwritten, those in it never
         self._next_shard = 1 + max((_number(path) for path in self._shards), default=-1)
 
     def _begin(self, dim: int) -> None:
@@ -209,15 +209,15 @@ class VectorStore:
             os.fsync(ledger.fileno())
         sync_folder(self.folder)
 
-    def _cut_torn_line(self) -> None:
-        """Remove what a crash in mid-write has left of a last line; its shard does not count."""
+    def _truncate_torn_line(self) -> None:
+        """Remove an incomplete last line, left by a crash; its shard is not valid."""
         ledger = self._output.ledger
         if ledger.exists():
             os.truncate(ledger, _whole_lines(ledger.read_bytes()))
 
 
 def read_ledger(folder: Path) -> list[dict[str, Any]]:
-    """The shards of a pass that count: one entry for each whole line."""
+    """The valid shards of a pass: one entry per complete line of the ledger."""
     ledger = PassOutput(folder).ledger
     content = ledger.read_bytes() if ledger.exists() else b""
     return [json.loads(line) for line in content[: _whole_lines(content)].splitlines()]
@@ -228,20 +228,20 @@ def _whole_lines(content: bytes) -> int:
 
 
 def shard_problem(path: Path, line: dict[str, Any]) -> str | None:
-    """What is wrong with a shard that the ledger lists, if anything."""
+    """What is wrong with a shard that is listed in the ledger, or None."""
     if not path.is_file():
         return "is missing"
     return None if file_sha256(path) == line["sha256"] else "is damaged (its checksum does not match)"
 
 
 def earlier_identities(root: Path) -> list[PassIdentity]:
-    """The passes that a store holds."""
+    """The identities of the passes in a store."""
     identities = (read_identity(each.folder) for each in find_passes(root))
     return [identity for identity in identities if identity is not None]
 
 
 def read_identity(folder: Path) -> PassIdentity | None:
-    """What the vectors of a pass are; None if another version wrote them, with other fields."""
+    """The identity of a pass; None if another version wrote it, with other fields."""
     described = json.loads(PassOutput(folder).description.read_text("utf-8"))
     try:
         return PassIdentity(**described["identity"])

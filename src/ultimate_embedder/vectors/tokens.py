@@ -1,4 +1,4 @@
-"""Token ids of a collection's texts on disk, for models that tokenise alike: each text is tokenised once."""
+"""Token ids on disk, shared by models with the same tokenizer, so that each text is tokenised once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("cut", pa.boo
 class TokenStore:
     """Append token ids by the key of their text, read them back by key; from any thread.
 
-    It is scratch: nothing is lost with it but the time to tokenise again, so it is not synced.
+    It is a cache and not synced: losing it only costs the time to tokenise again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,15 +34,15 @@ class TokenStore:
             try:
                 self._adopt(path)
             except (OSError, pa.ArrowException):
-                path.unlink()  # cut short by a crash: its texts are tokenised again
+                path.unlink()  # truncated by a crash: its texts are tokenised again
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
-        """For each key, whether its token ids are here."""
+        """For each key, whether its token ids are stored."""
         with self._lock:
             return self._index.find(keys) >= 0
 
     def append(self, keys: np.ndarray, rows: Sequence[np.ndarray], truncated: np.ndarray) -> None:
-        """Keep the token ids of some texts."""
+        """Store the token ids of some texts."""
         if not len(keys):
             return
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int32)
@@ -58,7 +58,7 @@ class TokenStore:
             self._adopt(path)
 
     def read(self, keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Token ids of `keys`, in their order, and which of their texts were cut; every key must be held."""
+        """Token ids of `keys`, in their order, and which of their texts were truncated; every key must be stored."""
         with self._lock:
             shards, places = self._index.unpack(self._index.find(keys))
             rows: list[np.ndarray] = [np.empty(0, np.int32)] * len(keys)
@@ -67,15 +67,15 @@ class TokenStore:
                 batch = self._shards[number]
                 offsets = batch.column("ids").offsets.to_numpy()
                 ids = batch.column("ids").values.to_numpy()
-                cut = batch.column("cut").to_numpy(zero_copy_only=False)
+                truncated_rows = batch.column("cut").to_numpy(zero_copy_only=False)
                 for row in np.flatnonzero(shards == number):
                     place = places[row]
                     rows[row] = ids[offsets[place] : offsets[place + 1]]
-                    truncated[row] = cut[place]
+                    truncated[row] = truncated_rows[place]
         return rows, truncated
 
     def remove(self) -> None:
-        """Delete it: every model has its vectors."""
+        """Delete the store, when every model has its vectors."""
         with self._lock:
             self._shards.clear()
             shutil.rmtree(self._folder, ignore_errors=True)

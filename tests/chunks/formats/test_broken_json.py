@@ -1,4 +1,4 @@
-"""JSON that is cut off or damaged: the records before the damage are kept."""
+"""JSON that is truncated or damaged: the records before the damage are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ultimate_embedder.types import Rejected
 def test_the_records_before_a_cut_are_kept(read: Read) -> None:
     *kept, rejected = read(b'[{"text": "one", "n": 1}, {"text": "two", "n": 2}, {"text": "thr')
     assert kept == READ_TWO
-    reason = f"the file is cut off at line 1 column 61; the 2 records before it were read. {AGAIN}"
+    reason = f"the file is truncated at line 1 column 61; the 2 records before it were read. {AGAIN}"
     assert rejected == Rejected(NAME, 2, reason)
 
 
@@ -23,20 +23,20 @@ def test_a_cut_in_an_indented_file_is_named_by_line(read: Read) -> None:
     cut = content[: content.index(b'"n": 2') + 3]
     [kept, rejected] = read(cut)
     assert kept == READ_TWO[0]
-    assert rejected.reason.startswith("the file is cut off at line 8 column 8; ")
+    assert rejected.reason.startswith("the file is truncated at line 8 column 8; ")
 
 
 def test_a_cut_between_records_keeps_both(read: Read) -> None:
     *kept, rejected = read(as_json(TWO)[:-1])
     assert kept == READ_TWO
-    reason = f"the file is cut off at line 1 column 50; the 2 records before it were read. {AGAIN}"
+    reason = f"the file is truncated at line 1 column 50; the 2 records before it were read. {AGAIN}"
     assert rejected == Rejected(NAME, 2, reason)
 
 
 def test_a_cut_in_an_object_with_a_list_keeps_the_records_before_it(read: Read) -> None:
     *kept, rejected = read(as_json({"source": "x.pdf", "chunks": [*TWO, {"text": "three"}]})[:-9])
     assert kept == READ_TWO
-    reason = f"the file is cut off at line 1 column 91; the 2 records before it were read. {AGAIN}"
+    reason = f"the file is truncated at line 1 column 91; the 2 records before it were read. {AGAIN}"
     assert rejected == Rejected(NAME, 2, reason)
 
 
@@ -56,8 +56,8 @@ def test_a_cut_file_gives_records_of_the_same_list_as_a_whole_one(read: Read) ->
 @pytest.mark.parametrize("content", [b"[", b"{", b'{"chunks"', b'{"chunks": [', b'[{"text": "on'])
 def test_a_cut_before_the_first_record_ends_says_that_nothing_was_read(read: Read, content: bytes) -> None:
     [rejected] = read(content)
-    assert rejected.reason.startswith("the file is cut off at line 1 column ")
-    assert rejected.reason.endswith(f"; nothing before it could be read. {AGAIN}")
+    assert rejected.reason.startswith("the file is truncated at line 1 column ")
+    assert rejected.reason.endswith(f"; no record before it could be read. {AGAIN}")
 
 
 def test_a_cut_at_any_byte_keeps_every_record_before_it(read: Read) -> None:
@@ -72,7 +72,7 @@ def test_a_cut_at_any_byte_is_called_a_cut(read: Read) -> None:
     whole = rb'[{"text": "caf\u00e9", "ok": true, "no": false, "none": null, "n": -1.5e3, "list": [1, {"a": 2}]}]'
     assert json.loads(whole)
     reasons = {whole[:length]: read(whole[:length])[-1].reason for length in range(1, len(whole))}
-    assert [cut for cut, reason in reasons.items() if not reason.startswith("the file is cut off")] == []
+    assert [cut for cut, reason in reasons.items() if not reason.startswith("the file is truncated")] == []
 
 
 def test_a_missing_comma_is_not_called_a_cut(read: Read) -> None:

@@ -34,5 +34,5 @@ def test_a_bad_line_does_not_spoil_the_others(read: Read) -> None:
 
 def test_a_line_nested_beyond_reading_rejects_only_itself(read: Read) -> None:
     content = b'"one"\n' + b"[" * 100_000 + b'\n"two"'
-    rejected = Rejected("a.jsonl", 1, "line 2 is nested too deeply to be read")
+    rejected = Rejected("a.jsonl", 1, "line 2 is nested too deeply")
     assert read(content, "a.jsonl") == [(0, "one"), rejected, (2, "two")]

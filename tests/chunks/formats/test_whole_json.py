@@ -44,7 +44,7 @@ def test_nul_bytes_after_a_whole_list_are_no_loss(read: Read) -> None:
 
 
 def test_a_file_that_is_not_json_is_rejected_as_such(read: Read) -> None:
-    reason = f"not valid JSON (Expecting value) at line 1 column 1; nothing before it could be read. {AGAIN}"
+    reason = f"not valid JSON (Expecting value) at line 1 column 1; no record before it could be read. {AGAIN}"
     assert read(b"# A heading\n\nSome words.\n") == [Rejected(NAME, 0, reason)]
 
 
@@ -66,4 +66,4 @@ def test_an_empty_json_file_is_rejected(read: Read) -> None:
 
 def test_json_nested_beyond_reading_is_rejected(read: Read) -> None:
     content = b"[" * 100_000 + b"]" * 100_000
-    assert read(content) == [Rejected(NAME, None, "the JSON is nested too deeply to be read")]
+    assert read(content) == [Rejected(NAME, None, "the JSON is nested too deeply")]

@@ -1,4 +1,4 @@
-"""Downloads that were cut off, killed, or run twice at the same time."""
+"""Downloads that were interrupted, killed, or run twice at the same time."""
 
 from __future__ import annotations
 

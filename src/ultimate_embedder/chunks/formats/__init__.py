@@ -1,4 +1,4 @@
-"""The list of chunk file formats: what discovery, reading and messages know of."""
+"""The list of chunk file formats, used by discovery, reading and messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parque
 
 
 def find_format(path: Path) -> ChunkFormat | None:
-    """The format that a file has by its name, if it has one."""
+    """The format of a file, by its name; None if it is not a chunk file."""
     return next((each for each in FORMATS if each.matches(path)), None)
 
 
 def chunk_file_names() -> str:
-    """How chunk files are named, in words."""
+    """The file name patterns of chunk files, for messages."""
     *others, last = [pattern for each in FORMATS for pattern in each.patterns]
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,4 +1,4 @@
-"""Save the whole records of a JSON file that is cut off or damaged."""
+"""Recover the complete records of a JSON file that is truncated or damaged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_broken_json(text: str, name: str, error: json.JSONDecodeError) -> Itera
 
 
 def _list_start(text: str) -> int | None:
-    """Where the records begin: after "[", or after the "[" of the key that a whole file would be read by."""
+    """Where the records begin: after "[", or after the "[" of the list that would be read from an intact file."""
     end = _skip_blanks(text, 0)
     if text[end : end + 1] == "[":
         return end + 1
@@ -44,21 +44,23 @@ def _list_start(text: str) -> int | None:
                 starts[key] = end + 1
             _, end = DECODER.raw_decode(text, end)
         except (ValueError, RecursionError):
-            break  # the cut is in this value
+            break  # truncated or damaged within this value
         end = _skip_blanks(text, end)
     return next((starts[key] for key in LIST_KEYS if key in starts), None)
 
 
 def _reason(text: str, error: json.JSONDecodeError, saved: int) -> str:
     where = f"line {error.lineno} column {error.colno}"
-    what = "the file is cut off" if _is_cut(text, error) else f"not valid JSON ({error.msg})"
+    what = "the file is truncated" if _is_truncated(text, error) else f"not valid JSON ({error.msg})"
     records = "the record" if saved == 1 else f"the {saved} records"
-    kept = f"{records} before it {'was' if saved == 1 else 'were'} read" if saved else "nothing before it could be read"
-    return f"{what} at {where}; {kept}. Write the file again with your chunker."
+    kept = (
+        f"{records} before it {'was' if saved == 1 else 'were'} read" if saved else "no record before it could be read"
+    )
+    return f"{what} at {where}; {kept}. Run your chunker again to rewrite the file."
 
 
-def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the parser failed because the text ended, not because of what it found."""
+def _is_truncated(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether parsing failed because the text ended, not because it is malformed."""
     if error.msg == "Extra data":
         return False
     rest = text[error.pos :]

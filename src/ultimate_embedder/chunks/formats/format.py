@@ -1,4 +1,4 @@
-"""What the program knows about a format of chunk files. Each format module declares one of these."""
+"""The declaration of a chunk file format. Each format module has one."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Record = tuple[int, Any]  # position in the file, counted from 0, and the parsed
 
 @dataclass(frozen=True)
 class ChunkFormat:
-    """One format of chunk files: which files are of it, and what reads them."""
+    """A chunk file format: which files have it, and the function that reads them."""
 
     name: str
     patterns: tuple[str, ...]
-    """How its files are named, for messages."""
+    """File name patterns, for messages."""
     matches: Callable[[Path], bool]
-    """Whether a path is of this format, by its name alone."""
+    """Whether a path has this format, by its name."""
     read: Callable[[Path, str], Iterator[Record | Rejected]]
-    """Yields every record of the file at a path; the name stands in each `Rejected`. May raise OSError."""
+    """Yields every record of the file at a path; the second argument is the name for `Rejected`. May raise OSError."""
 
 
 def named(*patterns: str) -> Callable[[Path], bool]:
-    """A test whether a path's name matches one of the patterns; upper and lower case are the same."""
+    """A function that tests whether a file name matches one of the patterns, ignoring case."""
 
     def matches(path: Path) -> bool:
         return any(fnmatchcase(path.name.lower(), pattern) for pattern in patterns)
@@ -36,5 +36,5 @@ def named(*patterns: str) -> Callable[[Path], bool]:
 
 
 def printable(text: str) -> str:
-    """The text with what is not Unicode in it spelled out, so that it can be written down."""
+    """The text with invalid Unicode escaped, so that it can be printed."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""JSON Lines: a record per line, read line by line."""
+"""JSON Lines: one record per line, read line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read(path: Path, name: str) -> Iterator[Record | Rejected]:
-    """Yield the record of every line that is not blank; a bad line does not spoil the others."""
+    """Yield the record of every line that is not blank; an invalid line is rejected alone."""
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in UTF16_MARKS else "utf-8-sig"
     blank, size = True, 0
@@ -30,7 +30,7 @@ def read(path: Path, name: str) -> Iterator[Record | Rejected]:
 
 
 def read_line(line: str, position: int, name: str) -> Iterator[Record | Rejected]:
-    """Yield the record of one line, or why there is none; nothing for a blank line."""
+    """Yield the record of one line or a `Rejected`; nothing for a blank line."""
     line = line.strip(BLANKS)
     if not line:
         return
@@ -40,14 +40,14 @@ def read_line(line: str, position: int, name: str) -> Iterator[Record | Rejected
         reason = f"line {position + 1} is not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})"
         yield Rejected(name, position, reason)
     except RecursionError:
-        yield Rejected(name, position, f"line {position + 1} is nested too deeply to be read")
+        yield Rejected(name, position, f"line {position + 1} is nested too deeply")
     except ValueError as error:  # a number of thousands of digits
         yield Rejected(name, position, f"line {position + 1} cannot be read ({error})")
 
 
 def nothing_in(name: str, empty: bool) -> Rejected:
-    """What is said of a file without any record."""
-    return Rejected(name, None, "the file is empty" if empty else "the file holds only blanks or NUL bytes")
+    """The `Rejected` of a file without records."""
+    return Rejected(name, None, "the file is empty" if empty else "the file has only whitespace or NUL bytes")
 
 
 FORMAT = ChunkFormat(name="JSON Lines", patterns=PATTERNS, matches=named(*PATTERNS), read=read)

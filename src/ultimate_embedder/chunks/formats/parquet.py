@@ -16,7 +16,7 @@ PARQUET_ROWS = 1024  # rows held in memory at a time
 
 
 def read(path: Path, name: str) -> Iterator[Record | Rejected]:
-    """Yield the rows as records; a damaged file gives the rows before the damage."""
+    """Yield the rows as records; of a damaged file, those before the damage."""
     import pyarrow.parquet as pq  # it loads slowly, and few collections are in Parquet
 
     position = 0
@@ -44,7 +44,7 @@ def _record(batch: pa.RecordBatch, row: int, name: str, position: int) -> Record
             record[column] = _plain(values[row].as_py())
         except UnicodeDecodeError:
             return Rejected(name, position, f'the column "{column}" is not UTF-8 in this row')
-        except (ValueError, OverflowError):  # a time that Python has not: nanoseconds, the year 20000
+        except (ValueError, OverflowError):  # a time that Python cannot represent: nanoseconds, the year 20000
             record[column] = _as_text(values[row])
     return position, record
 
@@ -57,7 +57,7 @@ def _as_text(value: pa.Scalar) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn what Parquet has and JSON has not (dates, bytes, decimals) into text."""
+    """Convert types that JSON does not have (dates, bytes, decimals) to text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""JSON: a list of records, or an object that has one. The file is read whole."""
+"""JSON: a list of records, or an object that contains one. The file is read into memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(path: Path, name: str) -> Iterator[Record | Rejected]:
     except json.JSONDecodeError as error:
         yield from _salvage(text, name, error)
     except RecursionError:
-        yield Rejected(name, None, "the JSON is nested too deeply to be read")
+        yield Rejected(name, None, "the JSON is nested too deeply")
     except ValueError as error:  # a number of thousands of digits
         yield from read_broken_json(text, name, json.JSONDecodeError(str(error), text, 0))
     else:
@@ -58,7 +58,7 @@ def _salvage(text: str, name: str, error: json.JSONDecodeError) -> Iterator[Reco
 
 def _decode(raw: bytes) -> str:
     encoding = json.detect_encoding(raw)
-    # bytes that are no text are carried along, so that only the record they are in is rejected
+    # invalid bytes are kept, so that only the record that contains them is rejected
     errors = "surrogateescape" if encoding.startswith("utf-8") else "surrogatepass"
     return raw.decode(encoding, errors).removeprefix("\ufeff")
 

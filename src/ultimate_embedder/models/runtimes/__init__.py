@@ -1,4 +1,4 @@
-"""What computes the layers of a model: torch, or another runtime for the CPU."""
+"""The runtimes that compute the layers of a model: torch, ONNX Runtime, OpenVINO."""
 
 from ultimate_embedder.models.runtimes.base import GraphRuntime, Runtime
 from ultimate_embedder.models.runtimes.onnx import OnnxRuntime

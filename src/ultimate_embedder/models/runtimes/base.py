@@ -1,4 +1,4 @@
-"""What a runtime must do, and what those that run an exported graph have in common."""
+"""The runtime protocol, and the base class of runtimes for exported graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Features = Mapping[str, Any]
 
 
 class Runtime(Protocol):
-    """Runs the first module of a model, its transformer; pooling and what else follows are the same for all."""
+    """Runs the first module of a model, the transformer; the other modules are the same for all runtimes."""
 
     @property
     def dtype(self) -> str:
@@ -23,23 +23,23 @@ class Runtime(Protocol):
 
     @property
     def packs(self) -> bool:
-        """Whether it can run rows that are laid end to end; whether a given model can is another question."""
+        """Whether the runtime can run packed rows; the model must support it too."""
         ...
 
     @property
     def weights_move(self) -> bool:
-        """Whether it computes with the weights of the torch model, wherever they are; else its own stay on the host."""
+        """Whether it uses the weights of the torch model, on any device; else it has its own weights on the host."""
         ...
 
     def run(self, model: Any, features: Features, groups: Groups | None) -> dict[str, Any]:
-        """The features after the first module: token vectors among them, and the mask that pooling needs."""
+        """The features after the first module, including token vectors and the attention mask."""
         ...
 
 
 class GraphRuntime(ABC):
     """Runs a transformer that was exported as a graph, on the CPU; may be called from several threads at once."""
 
-    packs = False  # the graph has rows and columns
+    packs = False  # the graph needs padded rows
     weights_move = False
 
     def __init__(self, dtype: str, input_names: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class GraphRuntime(ABC):
         """Token vectors of a padded batch."""
 
     def run(self, model: Any, features: Features, groups: Groups | None) -> dict[str, Any]:
-        """The features with token vectors; the weights of the torch model are not used."""
+        """The features with token vectors, computed without the weights of the torch model."""
         import torch
 
         inputs = {name: features[name].numpy() for name in self._input_names if name in features}

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.files import whole_file
+from ultimate_embedder.files import atomic_file
 
 OPSET = 17
 EXPORT_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError)
 
 
 def export_onnx(transformer: Any, example: Mapping[str, Any], input_names: Sequence[str], path: Path) -> None:
-    """Write the transformer to `path`, whole or not at all; raises one of `EXPORT_ERRORS` where it cannot be traced."""
+    """Write the transformer to `path`, atomically; raises one of `EXPORT_ERRORS` if it cannot be traced."""
     import torch
 
     names = list(input_names)
@@ -28,7 +28,7 @@ def export_onnx(transformer: Any, example: Mapping[str, Any], input_names: Seque
         def forward(self, *inputs: Any) -> Any:
             return self.transformer(**dict(zip(names, inputs, strict=True))).last_hidden_state
 
-    with warnings.catch_warnings(), torch.inference_mode(), whole_file(path) as file:
+    with warnings.catch_warnings(), torch.inference_mode(), atomic_file(path) as file:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             TokenVectors().eval(),
@@ -38,7 +38,7 @@ def export_onnx(transformer: Any, example: Mapping[str, Any], input_names: Seque
             output_names=["token_vectors"],
             dynamic_axes={name: {0: "rows", 1: "tokens"} for name in [*names, "token_vectors"]},
             opset_version=OPSET,
-            dynamo=False,  # the other exporter takes ten times as long, and more packages
+            dynamo=False,  # the other exporter is ten times slower and needs more packages
         )
 
 

@@ -11,7 +11,7 @@ from ultimate_embedder.models.runtimes.base import GraphRuntime
 
 
 class OnnxRuntime(GraphRuntime):
-    """ONNX Runtime with one core per call: workers call it at the same time."""
+    """ONNX Runtime with one thread per call, as several workers call it at the same time."""
 
     def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
         import onnxruntime

@@ -20,7 +20,7 @@ class OpenVinoRuntime(GraphRuntime):
     def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
         super().__init__(dtype, input_names)
         cores = usable_cores()
-        # without the hint it computes in bf16 on chips that have it
+        # without the hint it computes in bf16 on CPUs that support it
         settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores}
         self._compiled = import_openvino().Core().compile_model(str(path), "CPU", settings)
 
@@ -31,7 +31,7 @@ class OpenVinoRuntime(GraphRuntime):
 
 
 def import_openvino() -> Any:
-    """Import it without its telemetry package, which looks up an address on the network at every start."""
+    """Import it without its telemetry package, which makes a DNS request at every start."""
     if "openvino" not in sys.modules and "openvino_telemetry" not in sys.modules:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment] # as if it were not installed
         try:

@@ -1,4 +1,4 @@
-"""The model as it was loaded, wherever its weights are."""
+"""PyTorch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ultimate_embedder.models.runtimes.base import Features
 
 @dataclass(frozen=True)
 class TorchRuntime:
-    """Computes with the weights of the model that it is given."""
+    """Computes with the weights of the torch model, on their device."""
 
     dtype: str
     packs = True
     weights_move = True
 
     def run(self, model: Any, features: Features, groups: Groups | None) -> dict[str, Any]:
-        """The features after the first module, where the weights are."""
+        """The features after the first module, on the device of the weights."""
         import torch
 
         device = next(model.parameters()).device

@@ -1,4 +1,4 @@
-"""What a model says of itself, in its files or once it is loaded: dimension, prompts, token limit."""
+"""Metadata of a model, from its files or from the loaded model: dimension, prompts, token limit."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# names that sentence-transformers itself tries, in its order
+# the names that sentence-transformers tries, in its order
 DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
 QUERY_PROMPT_NAMES = ("query",)
-# architectures that count positions from the padding id + 1; MPNet's is 1, whatever its files say
+# architectures that count positions from the padding id + 1; for MPNet it is always 1
 POSITIONS_AFTER_PADDING = ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl")
-UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit say 1e30
+UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit have 1e30
 
 
 def native_dim(model: ResolvedModel) -> int | None:
-    """How long a model's vectors are, by the registry or its files, without loading it; None: they do not say."""
+    """Dimension of a model's vectors, from the registry or its files; None if unknown without loading it."""
     if model.spec is not None and model.spec.dim:
         return model.spec.dim
     return _pooled_dim(model.path)
 
 
 @dataclass(frozen=True)
-class ModelFacts:
-    """What the files of a model say of it; None: they do not say."""
+class ModelMetadata:
+    """The metadata in the files of a model; None if missing."""
 
     dim: int | None
     max_tokens: int | None
@@ -38,8 +38,8 @@ class ModelFacts:
     query_prompt: str | None
 
 
-def read_facts(folder: Path) -> ModelFacts:
-    """Read what a model's files say, without loading it."""
+def read_metadata(folder: Path) -> ModelMetadata:
+    """Read the metadata of a model without loading it."""
     config = _read_json(folder, "config.json")
     prompts = _read_json(folder, "config_sentence_transformers.json").get("prompts") or {}
     own = _read_json(folder, "sentence_bert_config.json").get("max_seq_length")
@@ -48,7 +48,7 @@ def read_facts(folder: Path) -> ModelFacts:
         config.get("max_position_embeddings"),
     ]
     possible = [int(limit) for limit in limits if limit and limit < UNLIMITED_TOKENS]
-    return ModelFacts(
+    return ModelMetadata(
         dim=_pooled_dim(folder) or config.get("hidden_size"),
         max_tokens=own or min(possible, default=None),
         document_prompt=next((prompts[name] for name in DOCUMENT_PROMPT_NAMES if prompts.get(name)), None),
@@ -70,28 +70,28 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise ModelError(f"{folder / name} is damaged ({error}). Fetch or copy the model again.") from error
+        raise ModelError(f"{folder / name} is damaged ({error}). Download or copy the model again.") from error
     return found
 
 
 def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
-    """Refuse a shorter vector from a model that was not trained to be cut, as far as the registry knows it."""
+    """Raise `UsageError` if a model in the registry cannot be truncated to `dim` dimensions."""
     spec: ModelSpec | None = model.spec
     native = loaded_dim or (spec.dim if spec else 0)
     if dim is None or dim == native or not native:
         return
     if dim > native:
-        raise UsageError(f"--dim {dim}: {model.name} makes vectors of {native} numbers.")
+        raise UsageError(f"--dim {dim}: vectors of {model.name} have {native} dimensions.")
     if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
         valid = ", ".join(map(str, spec.matryoshka_dims))
-        why = f"it can be cut to {valid}" if valid else "it was not trained to be cut (Matryoshka)"
+        why = f"it supports {valid}" if valid else "it is not a Matryoshka model"
         raise UsageError(f"--dim {dim}: not for {model.name}: {why}. Drop --dim to keep all {native}.")
 
 
 def position_limit(model: ResolvedModel) -> int | None:
-    """How many tokens a model has positions for, by its files, without loading it; None: they do not say.
+    """The number of positions of a model, from its files; None if unknown without loading it.
 
-    A model with code of its own may count differently, and is asked once it is loaded (`token_limit`).
+    A model with remote code may count differently and is checked after loading (`token_limit`).
     """
     config = _transformer_config(model.path)
     positions, architecture = config.get("max_position_embeddings"), config.get("model_type")
@@ -104,30 +104,30 @@ def position_limit(model: ResolvedModel) -> int | None:
 
 
 def check_max_tokens(model: ResolvedModel, wanted: int | None) -> None:
-    """Refuse more tokens than a model has positions for, as far as its files say it."""
+    """Raise `UsageError` for more tokens than a model has positions for, if its files say how many."""
     limit = position_limit(model)
     if wanted is not None and limit is not None and wanted > limit:
         raise _too_many_tokens(model.name, wanted, limit)
 
 
 def _transformer_config(folder: Path) -> dict[str, Any]:
-    """The configuration of the first module; empty if it cannot be read."""
+    """The configuration of the first module; empty if unreadable."""
     try:
         modules: Any = _read_json(folder, "modules.json")
         first = modules[0] if isinstance(modules, list) and modules else None
         path = str(first.get("path", "")) if isinstance(first, dict) else ""
         config: Any = _read_json(folder / path, "config.json")
-    except (ModelError, OSError):  # told when the model is loaded
+    except (ModelError, OSError):  # reported when the model is loaded
         return {}
     return config if isinstance(config, dict) else {}
 
 
 def _too_many_tokens(name: str, wanted: int, limit: int) -> UsageError:
-    return UsageError(f"--max-tokens {wanted}: {name} has positions for {limit} tokens and no more.")
+    return UsageError(f"--max-tokens {wanted}: {name} supports at most {limit} tokens. Lower --max-tokens.")
 
 
 def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
-    """The prompt in the model's files, by the registry's name first; else the registry's text; else none."""
+    """The prompt in the model's files, by the registry's name first; else the registry's text; else empty."""
     prompts = model.prompts or {}
     for name in ((wanted.name,) if wanted else ()) + names:
         if prompts.get(name):
@@ -139,7 +139,7 @@ def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[s
 
 
 def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: int | None) -> int:
-    """Where texts are cut: as wanted, if the model has positions for it, else by its own limit and the cap."""
+    """The token limit: `wanted` if the model has positions for it, else the model's limit, capped by `cap`."""
     own = model.max_seq_length or UNLIMITED_TOKENS
     hard = _position_limit(model)
     if wanted is None:
@@ -161,13 +161,13 @@ def _position_limit(model: SentenceTransformer) -> int:
 
 
 def loaded_dim(model: SentenceTransformer) -> int:
-    """How long its vectors are."""
+    """Dimension of the vectors of a loaded model."""
     dim = model.get_embedding_dimension()
     if dim is None:
-        raise ModelError("the model does not say how long its vectors are")
+        raise ModelError("the model does not specify the dimension of its vectors")
     return int(dim)
 
 
 def ends_normalized(model: SentenceTransformer) -> bool:
-    """Whether its vectors have length one."""
+    """Whether a loaded model normalises its vectors."""
     return type(list(model.children())[-1]).__name__ == "Normalize"

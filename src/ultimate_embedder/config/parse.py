@@ -1,4 +1,4 @@
-"""Read what people write: sizes, shares, lists; and say which word is wrong and what it may be."""
+"""Parse and validate option values: sizes, shares, lists, choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRUE_WORDS = ("1", "true", "yes", "on")
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:
-    """Say what `word` may have meant: ' Did you mean X?' or nothing."""
+    """A suggestion for a misspelled word: ' Did you mean X?' or an empty string."""
     close = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
 
@@ -29,13 +29,13 @@ def one_of(word: str, valid: tuple[Any, ...], option: str) -> Any:
 
 
 def split_words(value: str | Iterable[str]) -> list[str]:
-    """Words of a list, or of a text with commas."""
+    """The items of a list, or of a comma-separated string."""
     parts = value.split(",") if isinstance(value, str) else list(value)
     return [part.strip() for part in parts if part.strip()]
 
 
-def some_words(value: str | Iterable[str], option: str) -> tuple[str, ...]:
-    """At least one word, where a text was written; a list may be empty."""
+def parse_names(value: str | Iterable[str], option: str) -> tuple[str, ...]:
+    """The items of a list or of a comma-separated string; the string must not be empty."""
     words = tuple(split_words(value))
     if isinstance(value, str) and not words:
         raise UsageError(f"{option} is empty. Give at least one name, or drop the option.")
@@ -43,7 +43,7 @@ def some_words(value: str | Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def parse_flag(word: str | None) -> bool:
-    """Whether an environment variable means yes."""
+    """Whether the value of an environment variable means true."""
     return (word or "").strip().lower() in TRUE_WORDS
 
 
@@ -68,18 +68,18 @@ def parse_share(value: str | float, option: str) -> float:
 
 
 def at_least(value: int, least: int, option: str) -> int:
-    """Check a whole number."""
+    """Check that a value is an integer of at least `least`."""
     try:
         value = operator.index(value)
     except TypeError:
-        raise UsageError(f"{option} {value!r}: not a whole number.") from None
+        raise UsageError(f"{option} {value!r}: not an integer.") from None
     if value < least:
         raise UsageError(f"{option} {value}: must be at least {least}.")
     return value
 
 
 def existing_folder(path: str | Path, option: str) -> Path:
-    """Check the folder of an earlier run."""
+    """Check that a path is an existing folder."""
     if not Path(path).is_dir():
         raise UsageError(f"{option} {path} is not a folder. Give the --output of an earlier run.")
     return Path(path)
