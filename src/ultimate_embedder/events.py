@@ -97,7 +97,7 @@ class ModelResolved(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMissing(Event):
-    """A companion is not on this machine, and the user said that it may be missing; the others weigh more."""
+    """A companion cannot be had, and the user said that it may be missing; the others weigh more."""
 
     model: str
     why: str
@@ -337,6 +337,19 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionSkipped(Event):
+    """A collection has its exports from an earlier run, whose counts these are, and is not read again."""
+
+    found: int
+    embedded: int
+    rejected: int
+    distinct_texts: int
+    vectors: tuple[VectorSpec, ...]
+    exports: tuple[ExportedFile, ...]
+    target: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionFinished(Event):
     """A collection has reached its final status."""
 
@@ -348,7 +361,7 @@ class CollectionFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
-    """The last event; `error` is set when the run could not be carried out."""
+    """The last event; `error` is set when the run could not be carried out, or found nothing to embed."""
 
     error: str | None = None
     seconds: float = 0.0
