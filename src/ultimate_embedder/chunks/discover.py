@@ -96,9 +96,10 @@ def _instead(folder: Path, skip: Path | None) -> str:
     visible = (file for file in _walk(folder, skip, unreadable) if not file.name.startswith(".") and file.is_file())
     suffixes = Counter(file.suffix.lower() for file in itertools.islice(visible, MOST_COUNTED + 1))
     more = " (not all were counted)" if suffixes.total() > MOST_COUNTED else ""
-    kinds = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
+    by_count = sorted(suffixes.items(), key=lambda item: (-item[1], item[0] == "", item[0]))
+    kinds = [f"{count} {suffix or 'without a suffix'}" for suffix, count in by_count]
     found = f"{_first_few(kinds)}{more}, which are not chunk files" if kinds else "no files"
-    refused = f"; {len(unreadable)} folders cannot be listed" if unreadable else ""
+    refused = f"; cannot be listed: {len(unreadable)} of the folders" if unreadable else ""
     return f"looked for {chunk_file_names()}; found {found}{refused}"
 
 
