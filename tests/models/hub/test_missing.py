@@ -125,9 +125,7 @@ def test_a_companion_that_the_hub_does_not_have_can_be_gone_without(
     assert_same_vectors(machine.vectors(), reference)
 
 
-def test_a_companion_of_a_dead_hub_can_be_gone_without(
-    cold: ColdRun, tmp_path: Path, reference: np.ndarray
-) -> None:
+def test_a_companion_of_a_dead_hub_can_be_gone_without(cold: ColdRun, tmp_path: Path, reference: np.ndarray) -> None:
     machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
     done = machine.embed(ALLOW, models=f"{KEY},{OTHER_KEY}", **IMPATIENT)
     assert [entry["model"] for entry in done.models] == [KEY]
