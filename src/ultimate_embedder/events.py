@@ -345,6 +345,19 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionSkipped(Event):
+    """A collection has its exports from an earlier run, whose counts these are, and is not read again."""
+
+    found: int
+    embedded: int
+    rejected: int
+    distinct_texts: int
+    vectors: tuple[VectorSpec, ...]
+    exports: tuple[ExportedFile, ...]
+    target: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionFinished(Event):
     """A collection has reached its final status."""
 
@@ -356,7 +369,7 @@ class CollectionFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
-    """The last event; `error` is set if the run failed."""
+    """The last event; `error` is set if the run failed, or found nothing to embed."""
 
     error: str | None = None
     seconds: float = 0.0

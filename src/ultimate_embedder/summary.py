@@ -17,7 +17,10 @@ class _Part(BaseModel):
 
 
 class ChunkCounts(_Part):
-    """Chunks of a collection; found = embedded + rejected in a completed one."""
+    """Chunks of a collection; found = embedded + rejected in a completed one.
+
+    Of a collection that was skipped because it has its exports, the first four are those of the run that wrote them.
+    """
 
     found: int = Field(0, description="records in the files")
     embedded: int = Field(0, description="records that have a vector and are in the exports")
@@ -161,7 +164,7 @@ class ExportSummary(_Part):
     rows: int
     size_bytes: int
     sha256: str
-    seconds: float
+    seconds: float = Field(description="spent by this run; 0 where the collection was skipped")
 
 
 class MitigationSummary(_Part):
@@ -188,17 +191,27 @@ class CollectionSummary(_Part):
         default_factory=list, description="sequential mode: texts that each model encoded before the next one"
     )
     fusion: FusionSummary | None = None
+    vectors: list[VectorSpec] = Field(default_factory=list, description="the vectors of a point, in the exports")
     models: list[ModelSummary] = Field(default_factory=list)
     leases: list[LeaseSummary] = Field(default_factory=list)
     passes: list[PassSummary] = Field(default_factory=list)
-    exports: list[ExportSummary] = Field(default_factory=list)
-    target_qdrant_collection: str | None = None
+    exports: list[ExportSummary] = Field(
+        default_factory=list, description="those that were asked for; in a skipped collection, of an earlier run"
+    )
+    target_qdrant_collection: str | None = Field(None, description="the collection that 'upload' would fill")
     mitigations: list[MitigationSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     seconds_by_stage: dict[str, float] = Field(
         default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0}
     )
     seconds: float = 0.0
+
+
+class MissingModel(_Part):
+    """A companion that could not be had."""
+
+    model: str
+    why: str
 
 
 class ChosenModel(_Part):
@@ -233,12 +246,17 @@ class RunSummary(_Part):
     machine: dict[str, Any] = Field(default_factory=dict)
     started_at: str = ""
     seconds: float = 0.0
-    error: str | None = Field(None, description="why the run as a whole failed")
+    error: str | None = Field(
+        None, description="why the run as a whole failed, or what it found instead of chunk files"
+    )
     dry_run: bool = False
     chunks: str = ""
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
+    missing_models: list[MissingModel] = Field(
+        default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"
+    )
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
 

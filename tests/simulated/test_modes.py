@@ -393,5 +393,6 @@ def test_without_a_companion_that_may_be_missing_the_others_weigh_more(run: Make
     assert collection.fusion.weights == {NAMES[0]: 0.75, NAMES[1]: 0.25}
     assert [each.weight for each in collection.models] == [0.75, 0.25]
     assert any("continuing without bge-m3" in message for message in summary.warnings)
+    assert [each.model for each in summary.missing_models] == ["bge-m3"]
     shares_of_norm = (vectors_of(tmp_path)[:, :64] ** 2).sum(1)
     assert shares_of_norm == pytest.approx(0.75, abs=1e-5)

@@ -16,11 +16,13 @@ from ultimate_embedder import events
 from ultimate_embedder._version import __version__
 from ultimate_embedder.summary import (
     Agreement,
+    ChunkCounts,
     CollectionSummary,
     DuplicateChunkId,
     ExportSummary,
     FusionSummary,
     LeaseSummary,
+    MissingModel,
     MitigationSummary,
     ModelSummary,
     PassSummary,
@@ -28,6 +30,7 @@ from ultimate_embedder.summary import (
     RunOptions,
     RunSummary,
 )
+from ultimate_embedder.types import ExportedFile
 
 LIBRARIES = (
     "torch",
@@ -78,6 +81,8 @@ class SummaryBuilder:
             events.CompanionPlaced: self._mitigated,
             events.Mitigated: self._mitigated,
             events.Warned: self._warned,
+            events.ModelMissing: self._model_missing,
+            events.CollectionSkipped: self._collection_skipped,
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
@@ -135,6 +140,9 @@ class SummaryBuilder:
         self._models[event.model] = ModelSummary(
             **{key: fields[key] for key in ModelSummary.model_fields if key in fields}
         )
+
+    def _model_missing(self, event: events.ModelMissing) -> None:
+        self.summary.missing_models.append(MissingModel(model=event.model, why=event.why))
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
@@ -254,24 +262,14 @@ class SummaryBuilder:
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
         collection = self._of(event)
-        collection.chunks.embedded = event.points
+        collection.chunks.embedded, collection.vectors = event.points, list(event.vectors)
         if collection.fusion is not None:
             collection.fusion.vectors = list(event.vectors)
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)
-        exported = event.exported
         collection.seconds_by_stage["export"] += event.seconds
-        collection.exports.append(
-            ExportSummary(
-                kind=exported.kind,
-                path=str(exported.path),
-                rows=exported.rows,
-                size_bytes=exported.size_bytes,
-                sha256=exported.sha256,
-                seconds=event.seconds,
-            )
-        )
+        collection.exports.append(_export_summary(event.exported, event.seconds))
 
     def _mitigated(self, event: events.Mitigated | events.CompanionPlaced) -> None:
         entry = MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
@@ -280,10 +278,23 @@ class SummaryBuilder:
     def _warned(self, event: events.Warned) -> None:
         (self._of(event) if event.collection else self.summary).warnings.append(event.message)
 
+    def _collection_skipped(self, event: events.CollectionSkipped) -> None:
+        collection = self._of(event)
+        collection.chunks = ChunkCounts(
+            found=event.found,
+            embedded=event.embedded,
+            rejected=event.rejected,
+            distinct_texts=event.distinct_texts,
+        )
+        collection.vectors = list(event.vectors)
+        collection.exports = [_export_summary(exported, seconds=0.0) for exported in event.exports]
+        collection.target_qdrant_collection = event.target
+
     def _collection_finished(self, event: events.CollectionFinished) -> None:
         collection = self._of(event)
         collection.status, collection.error = event.status, event.error
-        collection.target_qdrant_collection = event.target_qdrant_collection
+        if event.target_qdrant_collection is not None:
+            collection.target_qdrant_collection = event.target_qdrant_collection
         if self.summary.options and self.summary.options.gradient_checkpointing:
             collection.warnings.append(_about_checkpointing(collection))
         collection.seconds = event.seconds
@@ -293,6 +304,17 @@ class SummaryBuilder:
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
+
+
+def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
+    return ExportSummary(
+        kind=exported.kind,
+        path=str(exported.path),
+        rows=exported.rows,
+        size_bytes=exported.size_bytes,
+        sha256=exported.sha256,
+        seconds=seconds,
+    )
 
 
 def _about_checkpointing(collection: CollectionSummary) -> str:
