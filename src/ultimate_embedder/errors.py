@@ -3,7 +3,8 @@
 UltimateEmbedderError
 ├── UsageError           an option or a path that cannot work; nothing was started (exit code 2)
 ├── ModelError           a model that is broken, unreachable or of the wrong kind
-│   └── MissingModelError    it is not on this machine, and the network was not to be used
+│   ├── MissingModelError    it is not on this machine, and cannot or must not be fetched
+│   └── HubError             the hub cannot be reached, or refused
 ├── LeaseError           devices that somebody else works on
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
@@ -45,12 +46,17 @@ class ModelError(UltimateEmbedderError):
     """A model that is missing, broken or of the wrong kind."""
 
 
-class MissingModelError(ModelError):
-    """A model that is not on this machine, or not wholly, when the network must not be used."""
+class HubError(ModelError):
+    """The hub cannot be reached, does not have what was asked for, or refused."""
 
-    def __init__(self, model: str, why: str) -> None:
+
+class MissingModelError(ModelError):
+    """A model that is not on this machine, or not wholly, and cannot or must not be fetched."""
+
+    def __init__(self, model: str, why: str, next_step: str | None = None) -> None:
         fetch = f"Fetch it with 'ultimate-embedder models pull {model}', or drop --offline"
-        super().__init__(f"{model} {why}. {fetch} (unset HF_HUB_OFFLINE, if it is set).")
+        next_step = next_step or f"{fetch} (unset HF_HUB_OFFLINE, if it is set)."
+        super().__init__(f"{model} {why.rstrip('.')}. {next_step}")
         self.model = model
         self.why = why
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import ModelError
+from ultimate_embedder.errors import HubError, ModelError
 from ultimate_embedder.events import Emit, ModelBytesFetched, Retried
 from ultimate_embedder.files import file_sha256, sync_folder
 from ultimate_embedder.models.hub_cache import HubFile, repo_folder
@@ -114,7 +114,8 @@ class HubClient:
         except Exception as error:
             if isinstance(error, _RefusedError | _DamagedError | OSError) or temporary(error):
                 words = self._refusal(error) if isinstance(error, _RefusedError) else _in_words(error)
-                raise ModelError(f"cannot {what} from {self._access.endpoint}: {words}") from error
+                message = f"cannot {what} from {self._access.endpoint}: {words}"
+                raise (ModelError(message) if _is_of_this_machine(error) else HubError(message)) from error
             raise
 
     def _refusal(self, error: _RefusedError) -> str:
@@ -173,6 +174,11 @@ def _link(link: Path, blob: Path) -> None:
         link.symlink_to(os.path.relpath(blob, link.parent))
     except OSError:  # Windows without the right to make links
         shutil.copyfile(blob, link)
+
+
+def _is_of_this_machine(error: BaseException) -> bool:
+    """Whether the cause is here, such as a full disk, and not at the hub or on the way to it."""
+    return isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError) and not temporary(error)
 
 
 def _in_words(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.errors import HubError, MissingModelError, ModelError
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
@@ -116,10 +116,13 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
         return _refreshed(spec, cached, access, emit)
     if cached is not None and not cached.problems:
         return _resolved(spec, cached.path, "cache", cached.commit)
+    name = spec.key if find_spec(spec.key) else spec.hub_id  # an unregistered model is fetched by its hub id only
     if access.offline:
-        # an unregistered model is fetched by its hub id only
-        raise MissingModelError(spec.key if find_spec(spec.key) else spec.hub_id, _why_missing(spec, cached, access))
-    fetched = download(spec, access, emit)
+        raise MissingModelError(name, _why_missing(spec, cached, access))
+    try:
+        fetched = download(spec, access, emit)
+    except HubError as error:
+        raise MissingModelError(name, f"could not be fetched: {error}", "Run it again when the hub has it.") from error
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
 
 

@@ -27,6 +27,7 @@ from ultimate_embedder.summary import (
     RepeatedChunkId,
     RunOptions,
     RunSummary,
+    TelemetrySummary,
 )
 
 LIBRARIES = (
@@ -47,7 +48,9 @@ MOST_LISTED = 10_000  # rejected records and repeated ids beyond this are counte
 class SummaryBuilder:
     """An event sink whose `summary` is always up to date, also when the run ends badly."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry_of: Callable[[str], TelemetrySummary] | None = None) -> None:
+        """`telemetry_of` gives the telemetry of a collection, for a summary that has it."""
+        self._telemetry_of = telemetry_of
         self.summary = RunSummary(
             versions=_versions(),
             machine=_machine(),
@@ -62,6 +65,7 @@ class SummaryBuilder:
             events.IdRepeated: self._id_repeated,
             events.ChunksLoaded: self._chunks_loaded,
             events.ModelResolved: self._model_resolved,
+            events.ModelMissing: self._model_missing,
             events.ModelLoaded: self._model_loaded,
             events.ModeChosen: self._mode_chosen,
             events.LeaseAcquired: self._lease_acquired,
@@ -135,6 +139,11 @@ class SummaryBuilder:
         self._models[event.model] = ModelSummary(
             **{key: fields[key] for key in ModelSummary.model_fields if key in fields}
         )
+
+    def _model_missing(self, event: events.ModelMissing) -> None:
+        begin = f"continuing without {event.model}"
+        if not any(warning.startswith(begin) for warning in self.summary.warnings):  # a later run of a session: no more
+            self.summary.warnings.append(f"{begin}: it {event.why}")
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
@@ -222,6 +231,8 @@ class SummaryBuilder:
         current.dim, current.truncated = event.dim, event.truncated
         current.seconds = event.seconds
         current.batch_rows = event.batch_rows
+        if event.devices:
+            current.devices = _in_order(event.devices, planned=current.devices)
         settled = [
             error
             for (number, _), errors in self._prediction_errors.items()
@@ -277,17 +288,30 @@ class SummaryBuilder:
         collection.status, collection.error = event.status, event.error
         collection.target_qdrant_collection = event.target_qdrant_collection
         if self.summary.options and self.summary.options.gradient_checkpointing:
-            collection.warnings.append(_about_checkpointing(collection))
+            collection.warnings.append(about_checkpointing(collection))
         collection.seconds = event.seconds
+        self._add_telemetry(collection)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.summary.error, self.summary.seconds = event.error, event.seconds
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
+                self._add_telemetry(collection)
+
+    def _add_telemetry(self, collection: CollectionSummary) -> None:
+        if self._telemetry_of is not None and collection.passes:
+            collection.telemetry = self._telemetry_of(collection.collection)
 
 
-def _about_checkpointing(collection: CollectionSummary) -> str:
+def _in_order(names: list[str], planned: list[str]) -> list[str]:
+    """The devices that worked, each once, in the order of the plan; a group is taken apart."""
+    worked = {name for group in names for name in group.split("+")}
+    return [*(name for name in planned if name in worked), *sorted(worked - set(planned))]
+
+
+def about_checkpointing(collection: CollectionSummary) -> str:
+    """What gradient checkpointing did for a collection, and what was done instead."""
     used = sorted({mitigation.type for mitigation in collection.mitigations})
     instead = f"used instead: {', '.join(used)}" if used else "no other mitigation was needed"
     return f"gradient checkpointing saves memory in training only; nothing was switched on, {instead}"
