@@ -208,7 +208,7 @@ def make_config(
             "companions of --mode simultaneous that no other GPU has room for: on the CPU, or on the first GPU too",
             ENSEMBLE,
             "WHERE",
-            words=COMPANIONS,
+            choices=COMPANIONS,
         ),
     ] = "spill",
     release_companions: Annotated[

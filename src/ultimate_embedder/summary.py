@@ -84,7 +84,7 @@ class PassSummary(_Part):
     model_pass: int
     fingerprint: str = Field(description="hash of everything that affects the vectors; the folder name in store/")
     weight: float
-    devices: list[str]
+    devices: list[str] = Field(description="that worked on it; where nothing was to be encoded, those planned for it")
     dtype: str = Field(description="computed in; of several, what was planned: tokens_by_dtype has the shares")
     dim: int = 0
     texts: int = Field(description="distinct texts in the collection")
@@ -175,6 +175,16 @@ class MitigationSummary(_Part):
     details: dict[str, Any]
 
 
+class TelemetrySummary(_Part):
+    """What happened, under the names that existing notebooks know; only their class and their script write it."""
+
+    lease_events: list[dict[str, Any]] = Field(default_factory=list, description="devices acquired and released")
+    mitigation_events: list[dict[str, Any]] = Field(
+        default_factory=list, description="passes started and completed, mitigations, companions that were missing"
+    )
+    cache_events: list[dict[str, Any]] = Field(default_factory=list, description="where the models came from")
+
+
 class CollectionSummary(_Part):
     """Everything about one collection."""
 
@@ -200,6 +210,7 @@ class CollectionSummary(_Part):
     )
     target_qdrant_collection: str | None = Field(None, description="the collection that 'upload' would fill")
     mitigations: list[MitigationSummary] = Field(default_factory=list)
+    telemetry: TelemetrySummary | None = Field(None, description="null unless an existing notebook or script ran")
     warnings: list[str] = Field(default_factory=list)
     seconds_by_stage: dict[str, float] = Field(
         default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0}

@@ -1,5 +1,6 @@
 """Progress, summary and event log of a run."""
 
+from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
@@ -11,6 +12,7 @@ __all__ = [
     "EventLog",
     "RunSummary",
     "SummaryBuilder",
+    "add_exports",
     "make_progress",
     "print_summary",
 ]

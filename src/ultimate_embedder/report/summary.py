@@ -29,6 +29,7 @@ from ultimate_embedder.summary import (
     RejectedRecord,
     RunOptions,
     RunSummary,
+    TelemetrySummary,
 )
 from ultimate_embedder.types import ExportedFile
 
@@ -50,7 +51,9 @@ MOST_LISTED = 10_000  # more rejected records or duplicate ids are only counted 
 class SummaryBuilder:
     """An event sink whose `summary` is always up to date, even if the run fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry_of: Callable[[str], TelemetrySummary] | None = None) -> None:
+        """`telemetry_of` gives the telemetry of a collection, for a summary that has it."""
+        self._telemetry_of = telemetry_of
         self.summary = RunSummary(
             versions=_versions(),
             machine=_machine(),
@@ -65,6 +68,7 @@ class SummaryBuilder:
             events.IdDuplicated: self._id_duplicated,
             events.ChunksLoaded: self._chunks_loaded,
             events.ModelResolved: self._model_resolved,
+            events.ModelMissing: self._model_missing,
             events.ModelLoaded: self._model_loaded,
             events.ModeChosen: self._mode_chosen,
             events.LeaseAcquired: self._lease_acquired,
@@ -143,6 +147,9 @@ class SummaryBuilder:
 
     def _model_missing(self, event: events.ModelMissing) -> None:
         self.summary.missing_models.append(MissingModel(model=event.model, why=event.why))
+        begin = f"continuing without {event.model}"
+        if not any(warning.startswith(begin) for warning in self.summary.warnings):  # a later run of a session: no more
+            self.summary.warnings.append(f"{begin}: it {event.why}")
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
@@ -235,7 +242,7 @@ class SummaryBuilder:
         current.seconds = event.seconds
         current.batch_rows = event.batch_rows
         if event.devices:  # those that worked; before, those that were planned
-            current.devices = event.devices
+            current.devices = _in_order(event.devices, planned=current.devices)
         if len(current.tokens_by_dtype) == 1:
             (current.dtype,) = current.tokens_by_dtype
         settled = [
@@ -296,14 +303,26 @@ class SummaryBuilder:
         if event.target_qdrant_collection is not None:
             collection.target_qdrant_collection = event.target_qdrant_collection
         if self.summary.options and self.summary.options.gradient_checkpointing:
-            collection.warnings.append(_about_checkpointing(collection))
+            collection.warnings.append(about_checkpointing(collection))
         collection.seconds = event.seconds
+        self._add_telemetry(collection)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.summary.error, self.summary.seconds = event.error, event.seconds
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
+                self._add_telemetry(collection)
+
+    def _add_telemetry(self, collection: CollectionSummary) -> None:
+        if self._telemetry_of is not None and collection.passes:
+            collection.telemetry = self._telemetry_of(collection.collection)
+
+
+def _in_order(names: list[str], planned: list[str]) -> list[str]:
+    """The devices that worked, each once, in the order of the plan; a group is taken apart."""
+    worked = {name for group in names for name in group.split("+")}
+    return [*(name for name in planned if name in worked), *sorted(worked - set(planned))]
 
 
 def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
@@ -317,7 +336,8 @@ def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
     )
 
 
-def _about_checkpointing(collection: CollectionSummary) -> str:
+def about_checkpointing(collection: CollectionSummary) -> str:
+    """What gradient checkpointing did for a collection, and what was done instead."""
     used = sorted({mitigation.type for mitigation in collection.mitigations})
     instead = f"used instead: {', '.join(used)}" if used else "no other mitigation was needed"
     return f"gradient checkpointing saves memory in training only; nothing was switched on, {instead}"
