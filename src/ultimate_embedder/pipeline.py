@@ -66,8 +66,8 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.leases.close, emit)
         session.passes_for()  # what cannot be fused is refused now
-        if config.precision == "fp16" and session.devices[0].dtype("fp16") == "float32":
-            emit(Warned(message="--precision fp16: a CPU computes in fp32, which is no slower there"))
+        for message in _about_precision(session):
+            emit(Warned(message=message))
         for collection in found.collections:
             _embed_collection(collection, session)
     emit(RunFinished(seconds=time.perf_counter() - started))
@@ -80,6 +80,19 @@ def _discover(config: RunConfig, emit: Emit) -> Discovery:
     for name in found.missing:
         emit(CollectionFinished(collection=name, status="skipped_missing"))
     return found
+
+
+def _about_precision(session: Session) -> Iterator[str]:
+    """What the user should know about the numbers that will be computed."""
+    config, devices = session.config, session.devices
+    dtype = devices[0].dtype(config.precision)
+    if config.precision == "fp16" and dtype == "float32":
+        yield "--precision fp16: a CPU computes in fp32, which is no slower there"
+    if config.parallelism == "data-parallel" and len(devices) > 1 and dtype != "float32":
+        yield (
+            f"--parallelism data-parallel: nn.DataParallel splits every batch, so vectors in {dtype} differ in their "
+            "last digits from those of other modes. The default, replicas, does not."
+        )
 
 
 def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> Iterator[str]:

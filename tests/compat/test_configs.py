@@ -163,7 +163,6 @@ def test_a_batch_size_that_was_given_can_be_told_from_the_default() -> None:
     assert (isinstance(default, DefaultInt), isinstance(given, DefaultInt)) == (True, False)
 
 
-@pytest.mark.xfail("batch_rows" not in BATCH_OPTIONS, reason="the engine has no option batch_rows yet", strict=False)
 def test_a_batch_size_that_was_given_is_the_most_rows_of_a_batch() -> None:
     """Specified: "reduces the per-batch chunk count": from the size that was given, if one was."""
     configs = (KaggleGPUConfig(base_batch_size=8), KaggleGPUConfig())

@@ -18,12 +18,12 @@ def make_all_work(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = threading.Condition()
     start = Worker.start
 
-    def start_together(worker: Worker, texts: Any, batch: Any) -> Any:
+    def start_together(worker: Worker, *batch: Any) -> Any:
         with changed:
             devices = started.setdefault(worker._encoder.name, set())
             devices.add(worker.device.name)
             changed.notify_all()
             changed.wait_for(lambda: len(devices) >= count, PATIENCE_S)
-        return start(worker, texts, batch)
+        return start(worker, *batch)
 
     monkeypatch.setattr(Worker, "start", start_together)
