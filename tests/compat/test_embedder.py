@@ -518,7 +518,7 @@ def test_texts_get_the_vectors_that_chunks_get(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("texts", [["fine", ""], ["  "], [None]])
 def test_texts_must_have_something_in_them(runs: dict[str, Run], texts: list[Any]) -> None:
-    with pytest.raises(UsageError, match="every text must be a string with something in it"):
+    with pytest.raises(UsageError, match="every text must be a string that is not empty"):
         runs["disabled"].embedder.generate_ensemble_embeddings(texts)
 
 
