@@ -122,7 +122,8 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
     try:
         fetched = download(spec, access, emit)
     except HubError as error:
-        raise MissingModelError(name, f"could not be fetched: {error}", "Run it again when the hub has it.") from error
+        next_step = f"Run the command again later, or copy the model into the cache {access.download_folder}."
+        raise MissingModelError(name, f"could not be fetched: {error}", next_step) from error
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
 
 
