@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from ultimate_embedder.compat.configs import (
 from ultimate_embedder.config import OldEnvironment, one_of
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models import find_spec
-from ultimate_embedder.options import make_config
 
 logger = logging.getLogger(__name__)
 PRECISIONS = {
@@ -58,9 +56,8 @@ def ensemble_options(
 def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
     """Devices, precision and limits."""
     given = None if isinstance(config.base_batch_size, DefaultInt) else config.base_batch_size
-    batch_rows = {"batch_rows": given} if "batch_rows" in inspect.signature(make_config).parameters else {}
     return {
-        **batch_rows,
+        "batch_rows": given,
         "devices": "cpu" if force_cpu or environment.force_cpu else None,
         "precision": PRECISIONS[one_of(config.precision, tuple(PRECISIONS), "KaggleGPUConfig.precision")],
         "safety_margin": 1 - config.max_memory_per_gpu,
