@@ -7,7 +7,7 @@ LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types schema bench bench-quick torture scale million durability plot requests clean help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture scale million durability plot requests clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -55,8 +55,8 @@ types: $(STAMP)
 
 check: lint types test  ## what CI runs: lint, types, tests
 
-schema: $(STAMP)  ## regenerate docs/summary.schema.json
-	$(BIN)/python -c 'from ultimate_embedder.report import json_schema; print(json_schema(), end="")' > docs/summary.schema.json
+generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, the tables of docs/memory.md
+	$(BIN)/python -m ultimate_embedder.report.generated docs
 
 torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
 	$(BIN)/python -m tests.simulated.torture --cases 300

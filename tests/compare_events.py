@@ -74,7 +74,9 @@ def describe(events: Events, concurrent: bool) -> dict[str, Any]:
 
 def _label(event: dict[str, Any]) -> str:
     model = _model(event)
-    kind = f"Mitigated {event['kind']}" if event["event"] == "Mitigated" else event["event"]
+    # where companions are placed used to be told as a mitigation
+    mitigated = event["event"] in ("Mitigated", "CompanionPlaced")
+    kind = f"Mitigated {event['kind']}" if mitigated else event["event"]
     what = event.get("kind") if event["event"] == "ExportStarted" else None
     return " ".join(str(part) for part in (kind, model, what) if part)
 

@@ -13,7 +13,7 @@ from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
-from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, make_progress
+from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_exports, make_progress
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
@@ -30,25 +30,35 @@ def embed(config: RunConfig) -> RunSummary:
 
 
 def run_and_report(
-    config: RunConfig, *, quiet: bool, watch: Sequence[Emit] = (), session: Session | None = None
+    config: RunConfig,
+    *,
+    quiet: bool,
+    watch: Sequence[Emit] = (),
+    session: Session | None = None,
+    builder: SummaryBuilder | None = None,
+    adds_to: RunSummary | None = None,
 ) -> RunSummary:
     """Run, show progress, and write the event log and the summary, even if the run fails.
 
-    `watch`: further event sinks; `session`: devices and models that an earlier run has opened.
+    `watch` gets every event too, before `builder`, which makes the summary; `session` may hold devices and models that
+    an earlier run has opened. A run that only exports the vectors of an earlier one `adds_to` the summary and the event
+    log of that one; if it had to encode something it is a run of its own.
     """
     if must_check_locks():
         check_lock_order(True)
     started = time.perf_counter()
-    builder = SummaryBuilder()
+    builder = builder or SummaryBuilder()
     output, copy = Output(config.output), config.summary
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
         if not config.dry_run:
-            log = EventLog(output.events_path)
+            log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)
-            sinks[:0] = [log, lambda event: output.delete_summary(copy) if isinstance(event, RunStarted) else None]
+            sinks.insert(0, log)
+            if adds_to is None:
+                sinks.insert(1, lambda event: output.delete_summary(copy) if isinstance(event, RunStarted) else None)
         emit = fan_out(sinks)
         existed, was_output, refused = config.output.exists(), output.exists, False
         try:
@@ -65,8 +75,12 @@ def run_and_report(
                     log.close()
                     _remove_new_output(output, existed)
                 else:
-                    output.write_summary(builder.summary, copy)
-    return builder.summary
+                    output.write_summary(_record(builder.summary, adds_to), copy)
+    return _record(builder.summary, adds_to)
+
+
+def _record(summary: RunSummary, adds_to: RunSummary | None) -> RunSummary:
+    return summary if adds_to is None else add_exports(adds_to, summary)
 
 
 def _remove_new_output(output: Output, existed: bool) -> None:

@@ -3,7 +3,8 @@
 UltimateEmbedderError
 ├── UsageError           an invalid option or path; nothing was started (exit code 2)
 ├── ModelError           a model is damaged, unreachable or of the wrong kind
-│   └── MissingModelError    it is not on this machine, and --offline is set
+│   ├── MissingModelError    it is not on this machine, and --offline is set
+│   └── DownloadError        it is not on this machine, and the hub cannot be reached or does not have it
 ├── LeaseError           another model holds the devices
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
@@ -17,6 +18,9 @@ A record that cannot be embedded is not an error: it becomes a `Rejected`, and t
 from __future__ import annotations
 
 import traceback
+from typing import Any
+
+WITHOUT_IT = "continue without it: --allow-missing-companions"
 
 
 class UltimateEmbedderError(Exception):
@@ -46,13 +50,48 @@ class ModelError(UltimateEmbedderError):
 
 
 class MissingModelError(ModelError):
-    """A model that is missing or incomplete on this machine while the network must not be used."""
+    """A model that is missing or incomplete on this machine while the network must not be used.
 
-    def __init__(self, model: str, why: str) -> None:
+    `why` continues a sentence that begins with the model. `companion`: the run can continue without it.
+    """
+
+    def __init__(self, model: str, why: str, companion: bool = False) -> None:
         hint = f"Download it with 'ultimate-embedder models pull {model}', or drop --offline"
-        super().__init__(f"{model} {why}. {hint} (unset HF_HUB_OFFLINE, if it is set).")
+        otherwise = f", or {WITHOUT_IT}" if companion else ""
+        super().__init__(f"{model} {why}. {hint} (unset HF_HUB_OFFLINE, if it is set){otherwise}.")
         self.model = model
         self.why = why
+        self.companion = companion
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.why, self.companion), self.__dict__
+
+    def as_companion(self) -> MissingModelError:
+        """The same error about a model that the run may be made without."""
+        return MissingModelError(self.model, self.why, companion=True)
+
+
+class DownloadError(ModelError):
+    """A model that is not on this machine, and that the hub does not have, or does not give."""
+
+    def __init__(self, model: str, problem: str, companion: bool = False) -> None:
+        otherwise = f". Check its name and the network, or {WITHOUT_IT}."
+        super().__init__(problem.rstrip(".") + otherwise if companion else problem)
+        self.model = model
+        self.problem = problem
+        self.companion = companion
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.problem, self.companion), self.__dict__
+
+    @property
+    def why(self) -> str:
+        """Continues a sentence that begins with the model."""
+        return f"cannot be downloaded ({self.problem.rstrip('.')})"
+
+    def as_companion(self) -> DownloadError:
+        """The same error about a model that the run may be made without."""
+        return DownloadError(self.model, self.problem, companion=True)
 
 
 class LeaseError(UltimateEmbedderError):

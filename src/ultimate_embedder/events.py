@@ -206,6 +206,9 @@ class PassStarted(Event):
     fingerprint: str
     texts: int
     stored_texts: int
+    batch_tokens: int | None = None
+    """The most tokens of a batch, if that was asked for, as is the most rows."""
+    batch_rows_limit: int | None = None
     max_tokens: int | None = None
     """Of the encoder, like the prompt; None if the model is not loaded and its store does not have it."""
     document_prompt: str | None = None
@@ -225,7 +228,9 @@ class WindowTokenized(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEncoded(Event):
-    """A batch is computed, checked and handed to the store.
+    """A batch, or the part of it that one device computed, is done, checked and handed to the store.
+
+    It was planned with `planned_rows`; fewer `rows` were run at once where memory had no room for more.
 
     `predicted_bytes` and `measured_bytes`: peak memory of the activations; 0 if nothing was predicted, or if the batch
     was split. `packed`: without padding. `fp32_rows`: rows that were recomputed in fp32.
@@ -235,7 +240,9 @@ class BatchEncoded(Event):
     model_pass: int
     batch_index: int
     device: str
+    dtype: str
     rows: int
+    planned_rows: int
     tokens: int
     padded_tokens: int
     longest: int
@@ -314,11 +321,12 @@ class CompanionPlaced(Event):
     model: str
     device: str
     primary_device: str
+    why: str
 
     @property
     def details(self) -> dict[str, Any]:
-        """The same keys as in the details of `Mitigated`."""
-        return {"model": self.model, "before": self.primary_device, "after": self.device}
+        """What happened, as mitigations tell it."""
+        return {"model": self.model, "before": self.primary_device, "after": self.device, "reason": self.why}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +345,19 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionSkipped(Event):
+    """A collection has its exports from an earlier run, whose counts these are, and is not read again."""
+
+    found: int
+    embedded: int
+    rejected: int
+    distinct_texts: int
+    vectors: tuple[VectorSpec, ...]
+    exports: tuple[ExportedFile, ...]
+    target: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionFinished(Event):
     """A collection has reached its final status."""
 
@@ -348,7 +369,7 @@ class CollectionFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
-    """The last event; `error` is set if the run failed."""
+    """The last event; `error` is set if the run failed, or found nothing to embed."""
 
     error: str | None = None
     seconds: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import json
 import os
@@ -12,6 +13,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+TEMPORARY_PATTERN = ".*.partial"
 
 
 @contextlib.contextmanager
@@ -56,11 +59,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files and folders of a killed run."""
-    for leftover in folder.glob(".*.partial"):
+    for leftover in folder.glob(TEMPORARY_PATTERN):
         if leftover.is_dir():
             shutil.rmtree(leftover)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file or folder of that name is one that is still being written, or was left behind by a killed run."""
+    return fnmatch.fnmatch(name, TEMPORARY_PATTERN)
 
 
 def safe_name(word: str) -> str:

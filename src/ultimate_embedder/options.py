@@ -12,10 +12,13 @@ from typing import Annotated
 # the lists of valid values belong to the parts that implement them
 from ultimate_embedder.config import (
     BACKENDS,
+    COMPANIONS,
     DEFAULT_MODEL,
     OLD_MODE_NAMES,
     PARALLELISMS,
     PRECISIONS,
+    BatchTokens,
+    Companions,
     ModelChoice,
     Option,
     Precision,
@@ -105,6 +108,17 @@ def _exports(value: Words, option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one_of(kind, EXPORT_KINDS, option) for kind in parse_names(value, option)))
 
 
+def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchTokens, ...]:
+    """Read `N`, or `MODEL=N,...`."""
+    hints = []
+    for word in [str(value)] if isinstance(value, int) else split_words(value):
+        model, equals, number = word.rpartition("=")
+        if not number.strip().isdecimal() or int(number) < LEAST_TOKENS or (equals and not model):
+            raise UsageError(f"{option} {word}: write a number of tokens, at least {LEAST_TOKENS}, or MODEL=8192.")
+        hints.append(BatchTokens(model or None, int(number)))
+    return tuple(hints)
+
+
 def make_config(
     chunks: Annotated[
         Folder,
@@ -188,6 +202,31 @@ def make_config(
         Words, Option("use only these devices, in this order", DEVICES, "N,...", read=parse_names)
     ] = (),
     force_cpu: Annotated[Words, Option("collections that use no GPU", DEVICES, "NAME,...", read=parse_names)] = (),
+    companions: Annotated[
+        Companions,
+        Option(
+            "companions of --mode simultaneous that no other GPU has room for: on the CPU, or on the first GPU too",
+            ENSEMBLE,
+            "WHERE",
+            choices=COMPANIONS,
+        ),
+    ] = "spill",
+    release_companions: Annotated[
+        bool, Option("take companions' weights off the GPU every 4,096 texts", ENSEMBLE)
+    ] = False,
+    batch_tokens: Annotated[
+        str | int | Iterable[str],
+        Option(
+            "most padded tokens of a batch; memory may lower it",
+            DEVICES,
+            "N | MODEL=N,...",
+            default="1,024 on a CPU, 16,384 on a GPU",
+            read=_batch_tokens,
+        ),
+    ] = (),
+    batch_rows: Annotated[
+        int | None, Option("most texts of a batch; memory may lower it", DEVICES, "N", read=partial(at_least, least=1))
+    ] = None,
     parallelism: Annotated[
         str, Option("one model on several GPUs", DEVICES, "METHOD", choices=PARALLELISMS)
     ] = "replicas",

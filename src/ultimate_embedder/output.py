@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.files import safe_name, write_json
+from ultimate_embedder.files import is_temporary, safe_name, write_json
 
 if TYPE_CHECKING:
     from ultimate_embedder.summary import RunSummary
@@ -195,6 +195,14 @@ class Output:
 
     def __iter__(self) -> Iterator[CollectionOutput]:
         return (self.collection(name) for name in self.collections)
+
+    def files(self) -> Iterator[Path]:
+        """Every file that is worth a copy, by its path in the folder: no lock, nothing that only a run needs."""
+        for path in sorted(self.folder.rglob("*")):
+            inside = path.relative_to(self.folder)
+            passing = any(is_temporary(part) or part.startswith(TOKENS_PREFIX) for part in inside.parts)
+            if path.is_file() and path != self.lock_path and not passing:
+                yield inside
 
     @property
     def exists(self) -> bool:

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ultimate_embedder.chunks import find_collections, load_chunks
+from ultimate_embedder.chunks import Discovery, find_collections, load_chunks
 from ultimate_embedder.config import RunConfig, suggest
 from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
+    CollectionSkipped,
     CollectionStarted,
     Emit,
     RunFinished,
@@ -25,7 +26,14 @@ from ultimate_embedder.events import (
     Warned,
 )
 from ultimate_embedder.execution import CollectionWork, LocalExecutor, open_store, run_passes
-from ultimate_embedder.export import Points, estimate_export_bytes, has_exports, target_collection_name, write_exports
+from ultimate_embedder.export import (
+    ExistingExports,
+    Points,
+    estimate_export_bytes,
+    find_exports,
+    target_collection_name,
+    write_exports,
+)
 from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import require_backend
@@ -51,24 +59,27 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
         if not config.dry_run:
             stack.enter_context(hold_output(config.output))
         emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
-        collections = _discover(config, emit)
+        found = _discover(config, emit)
+        if found.nothing_found:  # before models are fetched for nothing
+            emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
+            return
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.leases.close, emit)
         session.passes_for()  # what cannot be fused is refused now
         if config.precision == "fp16" and session.devices[0].dtype("fp16") == "float32":
             emit(Warned(message="--precision fp16: a CPU computes in fp32, which is no slower there"))
-        for collection in collections:
+        for collection in found.collections:
             _embed_collection(collection, session)
     emit(RunFinished(seconds=time.perf_counter() - started))
 
 
-def _discover(config: RunConfig, emit: Emit) -> tuple[Collection, ...]:
+def _discover(config: RunConfig, emit: Emit) -> Discovery:
     found = find_collections(config.chunks, config.collections, skip=config.output)
     for message in (*found.warnings, *_unknown_names(config, found.collections)):
         emit(Warned(message=message))
     for name in found.missing:
         emit(CollectionFinished(collection=name, status="skipped_missing"))
-    return found.collections
+    return found
 
 
 def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> Iterator[str]:
@@ -115,7 +126,8 @@ def _target_name(collection: Collection, passes: Sequence[PassPlan], config: Run
 def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
     config, emit = session.config, session.emit
     folder = Output(config.output).collection(collection.name).folder
-    if config.skip_existing and has_exports(folder, config.exports):
+    if config.skip_existing and (existing := find_exports(folder, config.exports)):
+        _report_existing(collection.name, existing, emit)
         return "skipped_existing"
     with ExitStack() as stack:
         session.stop.check()
@@ -138,8 +150,25 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
         points = _fuse(work, target, session)
-        write_exports(points, folder, config.exports, emit, fresh=config.fresh)
+        write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh)
     return "completed"
+
+
+def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> None:
+    emit(
+        CollectionSkipped(
+            collection=collection,
+            found=existing.found,
+            embedded=existing.embedded,
+            rejected=existing.rejected,
+            distinct_texts=existing.distinct_texts,
+            vectors=existing.vectors,
+            exports=existing.files,
+            target=existing.target,
+        )
+    )
+    for problem in existing.problems:
+        emit(Warned(collection=collection, message=problem))
 
 
 def _export_bytes(kinds: Sequence[str], rows: int, dim: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
-from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
@@ -24,7 +25,7 @@ class Session:
     config: RunConfig
     devices: tuple[Device, ...]
     models: tuple[tuple[ModelChoice, ResolvedModel], ...]
-    resolved: tuple[ModelResolved | ModelMissing, ...]
+    resolved: tuple[ModelResolved | ModelMissing | Warned, ...]
     """How each model was found, for the summary of every run in this session."""
     loaded: LoadedModels
     leases: Leases
@@ -82,35 +83,45 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
 @dataclass(frozen=True)
 class _Found:
     models: tuple[tuple[ModelChoice, ResolvedModel], ...]
-    events: tuple[ModelResolved | ModelMissing, ...]
+    events: tuple[ModelResolved | ModelMissing | Warned, ...]
 
 
 def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
     """Find every model before any work is done, so that all that are missing are known at once."""
     models: list[tuple[ModelChoice, ResolvedModel]] = []
-    events: list[ModelResolved | ModelMissing] = []
+    events: list[ModelResolved | ModelMissing | Warned] = []
     missing: list[MissingModelError] = []
+
+    def tell(event: ModelResolved | ModelMissing | Warned) -> None:
+        events.append(event)
+        emit(event)
+
     for number, choice in enumerate(config.models):
         try:
             model, event = _resolve(choice, config, emit)
-        except MissingModelError as error:
+        except (MissingModelError, DownloadError) as error:
             if number and config.allow_missing_companions:
-                emit(Warned(message=f"continuing without {error.model}: it {error.why}"))
-                events.append(ModelMissing(model=error.model, why=error.why))
-                emit(events[-1])
+                tell(Warned(message=f"continuing without {error.model}: it {error.why}"))
+                tell(ModelMissing(model=error.model, why=error.why))
+            elif isinstance(error, DownloadError):  # at once: for the next one the hub would be waited for again
+                raise (error.as_companion() if number else error) from error.__cause__
             else:
-                missing.append(error)
+                missing.append(error.as_companion() if number else error)
         else:
             models.append((choice, model))
-            events.append(event)
-            emit(event)
-    if len(missing) == 1:
-        raise missing[0]
+            tell(event)
     if missing:
-        commands = " ".join(error.model for error in missing)
-        reasons = "; ".join(f"{error.model} {error.why}" for error in missing)
-        raise ModelError(f"{reasons}. Fetch them with 'ultimate-embedder models pull {commands}', or drop --offline.")
+        raise missing[0] if len(missing) == 1 else _all_missing(missing)
     return _Found(tuple(models), tuple(events))
+
+
+def _all_missing(missing: Sequence[MissingModelError]) -> ModelError:
+    reasons = "; ".join(f"{error.model} {error.why}" for error in missing)
+    fetch = f"Fetch them with 'ultimate-embedder models pull {' '.join(error.model for error in missing)}'"
+    companions = [error.model for error in missing if error.companion]
+    which = "them" if len(companions) == len(missing) else ", ".join(companions)
+    otherwise = f", or continue without {which}: --allow-missing-companions" if companions else ""
+    return ModelError(f"{reasons}. {fetch}, or drop --offline{otherwise}.")
 
 
 def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> tuple[ResolvedModel, ModelResolved]:

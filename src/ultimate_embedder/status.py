@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ultimate_embedder.export import find_exports
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models import model_name
 from ultimate_embedder.output import CollectionOutput, PassOutput, open_output
@@ -40,7 +41,7 @@ def output_status(folder: Path) -> list[PassStatus]:
 def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummary | None) -> PassStatus:
     identity, lines = read_identity(stored.folder), read_ledger(stored.folder)
     rows = sum(line["rows"] for line in lines)
-    wanted = _wanted_texts(summary, collection.name, stored.fingerprint)
+    wanted = _wanted_texts(summary, collection, stored.fingerprint)
     missing = max(0, wanted - rows) if wanted is not None else None
     return PassStatus(
         collection=collection.name,
@@ -67,11 +68,16 @@ def _not_begun(summary: RunSummary | None) -> Iterator[PassStatus]:
                 yield PassStatus(collection.collection, name, "-", 0, texts, 0, 0, _next(texts, texts))
 
 
-def _wanted_texts(summary: RunSummary | None, collection: str, fingerprint: str) -> int | None:
+def _wanted_texts(summary: RunSummary | None, collection: CollectionOutput, fingerprint: str) -> int | None:
     for entry in summary.collections if summary else ():
+        if entry.collection != collection.name:
+            continue
         for each in entry.passes:
-            if entry.collection == collection and each.fingerprint == fingerprint:
+            if each.fingerprint == fingerprint:
                 return each.texts
+        if entry.status == "skipped_existing":  # then the exports say which passes they are made of
+            made_of = find_exports(collection.folder, [export.kind for export in entry.exports])
+            return made_of.distinct_texts if made_of and fingerprint in made_of.passes else None
     return None
 
 

@@ -1,8 +1,7 @@
-"""The schema of `summary.json`. `make schema` writes it as JSON Schema."""
+"""The schema of `summary.json`. `make generated` writes it as JSON Schema."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
@@ -18,7 +17,10 @@ class _Part(BaseModel):
 
 
 class ChunkCounts(_Part):
-    """Chunks of a collection; found = embedded + rejected in a completed one."""
+    """Chunks of a collection; found = embedded + rejected in a completed one.
+
+    Of a collection that was skipped because it has its exports, the first four are those of the run that wrote them.
+    """
 
     found: int = Field(0, description="records in the files")
     embedded: int = Field(0, description="records that have a vector and are in the exports")
@@ -82,14 +84,18 @@ class PassSummary(_Part):
     model_pass: int
     fingerprint: str = Field(description="hash of everything that affects the vectors; the folder name in store/")
     weight: float
-    devices: list[str]
-    dtype: str
+    devices: list[str] = Field(description="that worked on it; where nothing was to be encoded, those planned for it")
+    dtype: str = Field(description="computed in; of several, what was planned: tokens_by_dtype has the shares")
     dim: int = 0
     texts: int = Field(description="distinct texts in the collection")
     stored_texts: int = Field(description="texts that already had a vector before the run")
     encoded_texts: int = Field(0, description="texts that this run encoded")
     stored_chunks: int = Field(0, description="chunks that had a vector from this model when the pass ended")
     batches: int = 0
+    reduced_batches: int = Field(0, description="batches that were run in parts, as memory had no room for all rows")
+    batch_tokens: int | None = Field(None, description="the most tokens of a batch that was asked for")
+    batch_rows_limit: int | None = Field(None, description="the most rows of a batch that was asked for")
+    largest_batch_tokens: int = Field(0, description="padded tokens of the largest batch that was run")
     largest_batch_rows: int = 0
     batch_rows: int = Field(0, description="most rows in flight at once: the largest batches of all devices together")
     packed_batches: int = Field(0, description="batches run without padding, rows concatenated")
@@ -97,6 +103,7 @@ class PassSummary(_Part):
     padded_tokens: int = 0
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
+    tokens_by_dtype: dict[str, int] = Field(default_factory=dict, description="by number format that was computed in")
     truncated: int = 0
     fp32_rows: int = Field(
         0, description="rows recomputed in fp32 because their vectors were not finite or not normalised"
@@ -157,7 +164,7 @@ class ExportSummary(_Part):
     rows: int
     size_bytes: int
     sha256: str
-    seconds: float
+    seconds: float = Field(description="spent by this run; 0 where the collection was skipped")
 
 
 class MitigationSummary(_Part):
@@ -166,6 +173,16 @@ class MitigationSummary(_Part):
     type: str
     timestamp: float
     details: dict[str, Any]
+
+
+class TelemetrySummary(_Part):
+    """What happened, under the names that existing notebooks know; only their class and their script write it."""
+
+    lease_events: list[dict[str, Any]] = Field(default_factory=list, description="devices acquired and released")
+    mitigation_events: list[dict[str, Any]] = Field(
+        default_factory=list, description="passes started and completed, mitigations, companions that were missing"
+    )
+    cache_events: list[dict[str, Any]] = Field(default_factory=list, description="where the models came from")
 
 
 class CollectionSummary(_Part):
@@ -184,17 +201,28 @@ class CollectionSummary(_Part):
         default_factory=list, description="sequential mode: texts that each model encoded before the next one"
     )
     fusion: FusionSummary | None = None
+    vectors: list[VectorSpec] = Field(default_factory=list, description="the vectors of a point, in the exports")
     models: list[ModelSummary] = Field(default_factory=list)
     leases: list[LeaseSummary] = Field(default_factory=list)
     passes: list[PassSummary] = Field(default_factory=list)
-    exports: list[ExportSummary] = Field(default_factory=list)
-    target_qdrant_collection: str | None = None
+    exports: list[ExportSummary] = Field(
+        default_factory=list, description="those that were asked for; in a skipped collection, of an earlier run"
+    )
+    target_qdrant_collection: str | None = Field(None, description="the collection that 'upload' would fill")
     mitigations: list[MitigationSummary] = Field(default_factory=list)
+    telemetry: TelemetrySummary | None = Field(None, description="null unless an existing notebook or script ran")
     warnings: list[str] = Field(default_factory=list)
     seconds_by_stage: dict[str, float] = Field(
         default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0}
     )
     seconds: float = 0.0
+
+
+class MissingModel(_Part):
+    """A companion that could not be had."""
+
+    model: str
+    why: str
 
 
 class ChosenModel(_Part):
@@ -229,12 +257,17 @@ class RunSummary(_Part):
     machine: dict[str, Any] = Field(default_factory=dict)
     started_at: str = ""
     seconds: float = 0.0
-    error: str | None = Field(None, description="why the run as a whole failed")
+    error: str | None = Field(
+        None, description="why the run as a whole failed, or what it found instead of chunk files"
+    )
     dry_run: bool = False
     chunks: str = ""
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
+    missing_models: list[MissingModel] = Field(
+        default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"
+    )
     collections: list[CollectionSummary] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
 
@@ -252,8 +285,3 @@ class RunSummary(_Part):
             and bool(self.collections)
             and all(collection.status in good for collection in self.collections)
         )
-
-
-def json_schema() -> str:
-    """The JSON Schema of `summary.json`."""
-    return json.dumps(RunSummary.model_json_schema(), indent=2) + "\n"

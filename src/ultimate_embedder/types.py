@@ -116,7 +116,9 @@ class PassIdentity:
     max_tokens: int | None
     dim: int | None
     document_prompt: str | None
-    encoder_version: int = 1
+    layout: str = "padded"
+    """How rows of several lengths lie in a batch: padded, or packed end to end where the model can."""
+    encoder_version: int = 2
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ultimate_embedder.batching import plan_batches
+from ultimate_embedder.batching import Batch, plan_batches, window_budget
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -35,3 +35,32 @@ def test_padding_stays_under_two_percent_on_a_thousand_realistic_lengths() -> No
 
 def test_nothing_gives_no_batches() -> None:
     assert plan_batches(np.array([], int), 100) == []
+
+
+def test_batches_depend_on_what_the_texts_are_and_not_on_their_order() -> None:
+    rng = np.random.default_rng(1)
+    lengths, keys = rng.integers(1, 20, 300), rng.integers(0, 2**63, (300, 2)).astype(np.uint64)
+    shuffled = rng.permutation(300)
+    plain = [keys[batch.rows].tolist() for batch in plan_batches(lengths, 100, keys)]
+    again = [keys[shuffled][batch.rows].tolist() for batch in plan_batches(lengths[shuffled], 100, keys[shuffled])]
+    assert plain == again
+
+
+def test_a_batch_may_have_at_most_so_many_rows() -> None:
+    assert {len(batch.rows) for batch in plan_batches(np.full(64, 2), 1024, most_rows=16)} == {16}
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(10, [10]), (9, [5, 5]), (4, [4, 3, 3]), (1, [1] * 10), (0, [1] * 10)])
+def test_a_batch_is_split_into_parts_that_fit_of_about_the_same_size(rows: int, parts: list[int]) -> None:
+    rest: Batch | None = Batch(np.arange(10), 5)
+    found = []
+    while rest is not None:
+        part, rest = rest.split(rows)
+        found.append(len(part.rows))
+    assert found == parts
+
+
+def test_a_small_window_is_cut_into_several_batches_and_a_large_one_by_the_budget() -> None:
+    assert window_budget(np.full(10, 100)) == 2048
+    assert window_budget(np.full(400, 100)) == 5000
+    assert window_budget(np.full(4096, 100)) == 16_384

@@ -244,3 +244,52 @@ def test_a_wanted_collection_that_is_missing_is_named_with_a_suggestion(tmp_path
         "collection doclng does not exist. Did you mean Docling?",
         "collection xyz does not exist.",
     )
+
+
+# nothing found
+
+
+def test_nothing_found_names_what_is_there_by_suffix_most_first(tmp_path: Path) -> None:
+    for name in ("a.csv", "docs/b.csv", "docs/deep/x_processing_summary.json", "docs/README", "docs/.hidden"):
+        put(tmp_path / name)
+    (tmp_path / "docs" / "folder.md").mkdir()
+    put(tmp_path / ".git" / "config")
+    assert find_collections(tmp_path).nothing_found == (
+        f"no chunk files below {tmp_path}: looked for {NAMES}; "
+        "found 2 .csv, 1 .json, 1 without a suffix, which are not chunk files"
+    )
+
+
+def test_where_something_is_found_other_files_are_not_counted(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv")
+    put(tmp_path / "docs" / "a_chunks.json")
+    assert find_collections(tmp_path).nothing_found is None
+
+
+def test_other_files_are_counted_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultimate_embedder.chunks.discover.MOST_COUNTED", 3)
+    for number in range(10):
+        put(tmp_path / f"{number}.csv")
+    message = find_collections(tmp_path).nothing_found or ""
+    assert message.endswith("found 4 .csv (not all were counted), which are not chunk files")
+
+
+def test_of_many_suffixes_some_are_named(tmp_path: Path) -> None:
+    for number in range(20):
+        put(tmp_path / f"a.x{number:02d}")
+    message = find_collections(tmp_path).nothing_found or ""
+    assert message.count("1 .x") == 8
+    assert "and 12 more, which are not chunk files" in message
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    refuse_to_list(monkeypatch, tmp_path / "docs")
+    message = find_collections(tmp_path).nothing_found or ""
+    assert message.endswith("found no files; cannot be listed: 1 of the folders")
+
+
+def test_an_output_among_the_chunks_is_not_counted(tmp_path: Path) -> None:
+    put(tmp_path / "out" / "docs" / "points.csv")
+    put(tmp_path / "out" / LOCK_NAME)
+    assert (find_collections(tmp_path).nothing_found or "").endswith("found no files")

@@ -229,12 +229,13 @@ def test_an_empty_folder_fails_and_says_how_chunk_files_are_named(run: Run, tmp_
     (tmp_path / "empty").mkdir()
     code, out, _ = run("embed", tmp_path / "empty", "--output", tmp_path / "out", "--quiet")
     assert code == 1
-    assert out == (
-        f"no chunk files below {tmp_path / 'empty'}: they are named *_chunks.json, *.jsonl, *.ndjson or *.parquet\n"
-        f"summary: {tmp_path / 'out' / 'summary.json'}\n"
+    error = (
+        f"no chunk files below {tmp_path / 'empty'}: looked for *_chunks.json, *.jsonl, *.ndjson or *.parquet; "
+        "found no files"
     )
+    assert out == f"{error}\nsummary: {tmp_path / 'out' / 'summary.json'}\n"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["collections"], summary["error"]) == ([], None)
+    assert (summary["collections"], summary["error"]) == ([], error)
 
 
 def test_the_summary_can_be_printed_as_json(run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import warnings
 from typing import Any
 
@@ -15,8 +16,13 @@ from ultimate_embedder.compat import (
     KaggleGPUConfig,
     RerankingConfig,
 )
+from ultimate_embedder.compat.configs import DefaultInt
+from ultimate_embedder.compat.options import hardware_options
 from ultimate_embedder.config import OldEnvironment, old_environment
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.options import make_config
 
+BATCH_OPTIONS = inspect.signature(make_config).parameters
 Config = type[Any]
 CONFIGS: list[Config] = [
     EnsembleConfig,
@@ -131,14 +137,38 @@ def test_flags_become_one_mode(options: dict[str, bool], mode: str) -> None:
 @pytest.mark.parametrize(
     ("options", "parallelism"),
     [
-        ({"sequential_passes": True}, "data-parallel"),
+        ({"sequential_passes": True}, "replicas"),
         ({"sequential_passes": True, "sequential_data_parallel": False}, "none"),
+        ({"sequential_passes": True, "sequential_data_parallel": "nn.DataParallel"}, "data-parallel"),
         ({"exclusive_mode": True}, "replicas"),
+        ({"exclusive_mode": True, "sequential_data_parallel": False}, "replicas"),
+        ({"exclusive_mode": True, "sequential_data_parallel": "nn.DataParallel"}, "data-parallel"),
         ({}, "replicas"),
     ],
 )
-def test_data_parallel_is_for_models_that_take_turns(options: dict[str, bool], parallelism: str) -> None:
-    assert EnsembleConfig(**options).parallelism == parallelism  # type: ignore[arg-type]
+def test_the_active_model_is_wrapped_with_data_parallelism(options: dict[str, Any], parallelism: str) -> None:
+    """Specified: "SHOULD wrap the active model with data parallelism when multiple Kaggle GPUs are present"."""
+    assert EnsembleConfig(**options).parallelism == parallelism
+
+
+def test_another_word_for_data_parallelism_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"EnsembleConfig.sequential_data_parallel DataParallel: .* nn.DataParallel"):
+        EnsembleConfig(sequential_data_parallel="DataParallel")
+
+
+def test_a_batch_size_that_was_given_can_be_told_from_the_default() -> None:
+    """Specified: "per-model tuning of batch hints"; the default 32 was never a limit."""
+    default, given = KaggleGPUConfig().base_batch_size, KaggleGPUConfig(base_batch_size=32).base_batch_size
+    assert default == given == 32
+    assert (isinstance(default, DefaultInt), isinstance(given, DefaultInt)) == (True, False)
+
+
+@pytest.mark.xfail("batch_rows" not in BATCH_OPTIONS, reason="the engine has no option batch_rows yet", strict=False)
+def test_a_batch_size_that_was_given_is_the_most_rows_of_a_batch() -> None:
+    """Specified: "reduces the per-batch chunk count": from the size that was given, if one was."""
+    configs = (KaggleGPUConfig(base_batch_size=8), KaggleGPUConfig())
+    made = [hardware_options(config, QUIET, force_cpu=False) for config in configs]
+    assert [options["batch_rows"] for options in made] == [8, None]
 
 
 def test_the_environment_adds_to_a_config_and_leaves_the_original_alone() -> None:

@@ -18,14 +18,18 @@ import pytest
 
 from tests.conftest import WriteChunks
 from tests.support.hub_server import HubServer
+from ultimate_embedder.compat import script as script_module
+from ultimate_embedder.compat.archive import zip_output
 from ultimate_embedder.compat.script import main
+from ultimate_embedder.config import old_environment
+from ultimate_embedder.output import Output
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = [
     *("--chunks-root", "--output-root", "--collections", "--model", "--enable-ensemble", "--ensemble-models"),
     *("--ensemble-mode", "--exclusive-ensemble", "--sequential-data-parallel", "--sequential-devices"),
     *("--skip-existing", "--summary", "--zip-output", "--matryoshka-dim", "--force-cpu", "--no-ensemble"),
-    *("--offline", "--refresh-cache", "--cache-dir"),
+    *("--no-sequential-data-parallel", "--allow-missing-companions", "--offline", "--refresh-cache", "--cache-dir"),
 ]
 STATS_KEYS = {"collection", "ensemble_mode", "chunks", "passes", "lease_events", "mitigation_events", "cache_events"}
 HUB_ID = "BAAI/bge-m3"
@@ -259,7 +263,23 @@ def test_the_output_can_be_packed(script: Script, tmp_path: Path) -> None:
     assert f"zip: {tmp_path / 'out.zip'}" in done.out
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         names = set(packed.namelist())
+        packed_summary = json.loads(packed.read("embedding_summary.json"))
     assert {"embedding_summary.json", "docs/embeddings.npy", "docs/processing_stats.json"} <= names
+    assert packed_summary == done.summary
+
+
+@pytest.mark.usefixtures("chunks")
+def test_the_pack_has_neither_the_lock_nor_temporary_files(script: Script, tmp_path: Path, output: Path) -> None:
+    script("--collections", "docs")
+    (output / ".ultimate-embedder.lock").touch()
+    for name in (".chunks.arrow.partial", ".qdrant.1234.partial/segment", "store/tokens-1234/ids"):
+        (output / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / "docs" / name).touch()
+    with zipfile.ZipFile(zip_output(Output(output))) as packed:
+        names = packed.namelist()
+    assert {"summary.json", "events.jsonl", "docs/chunks.parquet", "docs/store/exports.json"} <= set(names)
+    assert not [name for name in names if "partial" in name or "tokens-" in name or "lock" in name]
+    assert not list(tmp_path.glob(".*.partial"))
 
 
 # -- ensembles and devices
@@ -331,15 +351,74 @@ def test_a_variable_does_what_an_option_does(
     assert (done.code, done.summary["options"][option]) == (0, expected)
 
 
-@pytest.mark.parametrize(("value", "parallelism"), [("1", "data-parallel"), ("0", "none"), (None, "none")])
+@pytest.mark.parametrize(("value", "parallelism"), [("1", "replicas"), ("0", "none"), (None, "replicas")])
 @pytest.mark.usefixtures("chunks")
-def test_models_that_take_turns_are_split_over_devices_on_request(
+def test_models_that_take_turns_use_all_devices_unless_a_variable_says_no(
     script: Script, both: tuple[str, ...], value: str | None, parallelism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is not None:
         monkeypatch.setenv("EMBEDDER_SEQUENTIAL_DATA_PARALLEL", value)
     done = script(*both, "--ensemble-mode", "sequential", "--collections", "code")
     assert done.summary["options"]["parallelism"] == parallelism
+
+
+# -- the command line goes before the environment: "environment/CLI overrides to toggle sequential execution"
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "option", "expected"),
+    [
+        ({"SEQUENTIAL_ENSEMBLE": "1"}, ("--ensemble-mode", "parallel"), "mode", "simultaneous"),
+        ({"SEQUENTIAL_ENSEMBLE": "1"}, ("--ensemble-mode", "auto"), "mode", "auto"),
+        ({"SEQUENTIAL_ENSEMBLE": "1"}, ("--ensemble-mode", "disabled"), "mode", "single"),
+        ({"SEQUENTIAL_ENSEMBLE": "1"}, ("--exclusive-ensemble",), "mode", "exclusive"),
+        ({"EXCLUSIVE_ENSEMBLE": "1"}, ("--ensemble-mode", "parallel"), "mode", "simultaneous"),
+        ({"EXCLUSIVE_ENSEMBLE": "1"}, ("--ensemble-mode", "sequential"), "mode", "sequential"),
+        ({"EXCLUSIVE_ENSEMBLE": "1"}, ("--ensemble-mode", "disabled"), "mode", "single"),
+        ({"SEQUENTIAL_DEVICES": "0"}, ("--sequential-devices", "1,cpu"), "device_order", ["1", "cpu"]),
+        (
+            {"SEQUENTIAL_DATA_PARALLEL": "0"},
+            ("--ensemble-mode", "sequential", "--sequential-data-parallel"),
+            "parallelism",
+            "replicas",
+        ),
+        (
+            {"SEQUENTIAL_DATA_PARALLEL": "1"},
+            ("--ensemble-mode", "sequential", "--no-sequential-data-parallel"),
+            "parallelism",
+            "none",
+        ),
+        ({"FORCE_CPU": "1"}, ("--force-cpu", "code"), "force_cpu", ["code"]),
+        ({"FORCE_CPU": "1"}, ("--force-cpu", "code"), "devices", None),
+        ({"FORCE_CPU": "1"}, (), "devices", "cpu"),
+        ({"REFRESH_CACHE": "1"}, ("--offline",), "refresh_cache", False),
+    ],
+)
+def test_an_explicit_flag_beats_a_variable(
+    variables: dict[str, str], options: tuple[str, ...], option: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"EMBEDDER_{name}", value)
+    given = script_module._parser().parse_args(["--enable-ensemble", *options])
+    found = script_module._options(given, old_environment())[option]
+    assert (list(found) if isinstance(found, tuple) else found) == expected
+
+
+@pytest.mark.usefixtures("chunks")
+def test_a_mode_without_an_ensemble_has_no_effect_and_a_warning_says_so(script: Script) -> None:
+    done = script("--ensemble-mode", "sequential", "--collections", "code")
+    warning = "--ensemble-mode sequential has no effect without --enable-ensemble: one model is used."
+    assert done.code == 0
+    assert done.summary["warnings"] == [warning]
+
+
+@pytest.mark.parametrize("word", ["parallel", "disabled"])
+@pytest.mark.usefixtures("chunks")
+def test_a_mode_with_an_ensemble_or_without_meaning_does_not_warn(
+    script: Script, both: tuple[str, ...], word: str
+) -> None:
+    options = both if word == "parallel" else ()
+    assert script(*options, "--ensemble-mode", word, "--collections", "code").summary["warnings"] == []
 
 
 # -- models from a hub

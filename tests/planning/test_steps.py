@@ -101,8 +101,11 @@ def test_rows_are_split_without_a_gap() -> None:
 
 
 def test_results_of_a_pass_add_up() -> None:
-    total = TaskResult(2, {"gpu:0": 2}, 1.0) + TaskResult(3, {"gpu:0": 1, "gpu:1": 3}, 2.0)
-    assert total == TaskResult(5, {"gpu:0": 2, "gpu:1": 3}, 3.0)
+    total = TaskResult({"gpu:0": 2}, {"gpu:0": 2}, 1.0) + TaskResult(
+        {"gpu:0": 1, "gpu:1": 3}, {"gpu:0": 1, "gpu:1": 2}, 2.0
+    )
+    assert total == TaskResult({"gpu:0": 3, "gpu:1": 3}, {"gpu:0": 2, "gpu:1": 2}, 3.0)
+    assert total.rows == 6
 
 
 @pytest.mark.parametrize(
@@ -120,4 +123,4 @@ def test_a_turn_is_so_long_that_a_twentieth_of_it_goes_into_moving(
     texts: int, moving_seconds: float, working_seconds: float, wanted: int
 ) -> None:
     result = StepResult(texts, moving_seconds, working_seconds)
-    assert Turn(first_texts=0).next_texts([result]) == pytest.approx(wanted, abs=1)
+    assert Turn(first_texts=0, multiple_of=1).next_texts([result]) == pytest.approx(wanted, abs=1)

@@ -19,7 +19,8 @@ from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, TokenBatch
-from ultimate_embedder.summary import CollectionSummary, FusionSummary, json_schema
+from ultimate_embedder.report.generated import json_schema, with_tables
+from ultimate_embedder.summary import CollectionSummary, FusionSummary
 from ultimate_embedder.types import VectorSpec
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "summary.schema.json"
@@ -73,7 +74,7 @@ def test_a_summary_with_dimensions_by_name_is_still_read() -> None:
 
 def test_the_schema_in_the_docs_describes_every_field() -> None:
     documented, now = json.loads(SCHEMA.read_text("utf-8")), json.loads(json_schema())
-    assert described_fields(documented) == described_fields(now), "run 'make schema'"
+    assert described_fields(documented) == described_fields(now), "run 'make generated'"
 
 
 def described_fields(schema: dict[str, Any]) -> dict[str, Any]:
@@ -365,6 +366,13 @@ def failing_at_call(number: int, error: BaseException) -> Callable[[Encoder, Tok
         return forward(self, batch)
 
     return failing
+
+
+def test_the_tables_of_mitigations_in_the_docs_are_those_of_the_code() -> None:
+    page = (SCHEMA.parent / "memory.md").read_text("utf-8")
+    assert with_tables(page) == page, "run 'make generated'"
+    assert "| `oom_bisect` |" in page
+    assert "| `fp32_rerun` |" in page
 
 
 def test_a_summary_with_the_earlier_name_of_duplicate_ids_is_still_read() -> None:

@@ -173,8 +173,8 @@ def test_two_equal_devices_share_an_exclusive_pass_equally(
         return forward(self, batch)
 
     monkeypatch.setattr(Encoder, "forward", as_fast_as_the_other)
-    monkeypatch.setattr(windows, "FIRST_WINDOW_TEXTS", 400)
-    monkeypatch.setattr(windows, "WINDOW_TEXTS", 400)
+    monkeypatch.setattr(windows, "FIRST_WINDOWS", ())
+    monkeypatch.setattr(windows, "WINDOW_ROWS", 400)
     options = {**OPTIONS, "models": three_models()[:2], "mode": "exclusive"}
     (collection,) = embed(many_chunks, tmp_path, devices="simulated:2x128MiB", **options).collections
     for share in shares(collection):
@@ -245,13 +245,13 @@ def test_models_that_do_not_fit_together_run_one_after_the_other_below_the_ceili
 def test_auto_means_simultaneous_where_all_fit(run: MakeRun) -> None:
     summary = run(devices="simulated:2x256MiB")
     assert summary.ensemble_mode == summary.collections[0].mode == "simultaneous"
-    assert "all models fit on the devices" in summary.collections[0].mode_reason
+    assert "all models fit on the GPUs" in summary.collections[0].mode_reason
 
 
 def test_auto_means_exclusive_where_they_do_not(run: MakeRun) -> None:
     (collection,) = run(devices="simulated:96MiB").collections
     assert collection.mode == "exclusive"
-    assert "MB for tiny-qwen2 beside the models before it" in collection.mode_reason
+    assert "MB for tiny-xlm-roberta beside the models before it" in collection.mode_reason
 
 
 def test_the_primary_that_is_kept_is_there_for_the_next_collection(
@@ -279,7 +279,7 @@ def test_the_primary_that_is_kept_gives_way_when_memory_is_short(
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> int:
     """Turns of a quarter of the texts, so that there are four."""
-    monkeypatch.setattr(steps, "TURN", Turn(first_texts=TEXTS // 4, most_texts=TEXTS // 4))
+    monkeypatch.setattr(steps, "TURN", Turn(first_texts=TEXTS // 4, most_texts=TEXTS // 4, multiple_of=1))
     return 4
 
 
@@ -308,7 +308,7 @@ def test_a_warm_cache_saves_moving_from_the_second_turn_on(
 
 def test_turns_grow_until_moving_is_a_small_part_of_them(run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        steps, "TURN", Turn(first_texts=4, moving_share=1e-6)
+        steps, "TURN", Turn(first_texts=4, moving_share=1e-6, multiple_of=1)
     )  # so small that only one long turn can have it
     (collection,) = run(mode="sequential", devices="simulated:64MiB").collections
     assert collection.turn_texts == [4, TEXTS - 4]
@@ -373,7 +373,7 @@ def test_companions_on_the_first_device_wait_when_the_primary_runs_out_of_memory
         return forward(self, batch)
 
     monkeypatch.setattr(Encoder, "forward", failing_once)
-    (collection,) = run(mode="simultaneous", devices="simulated:256MiB").collections
+    (collection,) = run(mode="simultaneous", devices="simulated:256MiB", companions="share").collections
     paused = [each.details for each in collection.mitigations if each.type == "companion_paused"]
     assert [(each["model"], each["device"]) for each in paused] == [(name, "simulated:0") for name in NAMES[1:]]
     assert mitigations(collection)["oom_pause_companions"] == 1
@@ -393,5 +393,6 @@ def test_without_a_companion_that_may_be_missing_the_others_weigh_more(run: Make
     assert collection.fusion.weights == {NAMES[0]: 0.75, NAMES[1]: 0.25}
     assert [each.weight for each in collection.models] == [0.75, 0.25]
     assert any("continuing without bge-m3" in message for message in summary.warnings)
+    assert [each.model for each in summary.missing_models] == ["bge-m3"]
     shares_of_norm = (vectors_of(tmp_path)[:, :64] ** 2).sum(1)
     assert shares_of_norm == pytest.approx(0.75, abs=1e-5)

@@ -17,6 +17,7 @@ from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
+from ultimate_embedder.execution.ladder import RanOn
 from ultimate_embedder.execution.placement import move
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
@@ -83,6 +84,10 @@ def whole(texts: TokenizedTexts, count: int = 32) -> Batch:
     return Batch(np.arange(count), int(texts.lengths[:count].max()))
 
 
+def many(rows: int = 10**6) -> Batch:
+    return Batch(np.arange(rows), 100)
+
+
 def check(bench: Bench, worker: Worker, count: int = 32) -> None:
     vectors = worker.encode(bench.texts, whole(bench.texts, count)).vectors
     assert (vectors * bench.reference[:count]).sum(1).min() > 0.99999
@@ -91,11 +96,12 @@ def check(bench: Bench, worker: Worker, count: int = 32) -> None:
 def test_oom_bisects_only_the_failing_batch_and_remembers_the_size(make_bench: MakeBench) -> None:
     bench = make_bench(256 * MiB)
     worker = bench.worker()
-    rows_before = worker.most_rows(100)
+    rows_before = worker.rows_that_fit(many())
+    bench.reports.clear()
     bench.controls.fail_after(0, 40)
     check(bench, worker)
     assert bench.kinds() == ["adaptive_batch_reduce_after_oom", "oom_bisect"]
-    assert worker.most_rows(100) < rows_before
+    assert worker.rows_that_fit(many()) < rows_before
     bench.reports.clear()
     check(bench, worker)
     assert bench.kinds() == []
@@ -109,22 +115,26 @@ def test_a_single_text_is_retried_before_anything_costly(make_bench: MakeBench) 
     assert bench.kinds()[-1] == "oom_retry"
 
 
-def test_free_memory_below_the_margin_shrinks_the_next_batch_and_its_return_grows_it(make_bench: MakeBench) -> None:
+def test_free_memory_below_the_margin_shrinks_the_next_batch_and_its_return_restores_it(make_bench: MakeBench) -> None:
     bench = make_bench(256 * MiB)
     worker = bench.worker()
-    full = worker.most_rows(100)
+    full = worker.rows_that_fit(many(1))
+    batch = many(full)
+    assert worker.rows_that_fit(batch) >= full
+    assert bench.kinds() == []  # nothing changed a batch
     bench.controls.set_external(0, 150 * MiB)
-    crowded = worker.most_rows(100)
+    crowded = worker.rows_that_fit(batch)
     assert crowded < full / 2
     assert bench.kinds() == ["adaptive_batch_reduce"]
     details = bench.reports[0][1]
-    assert details["before"]["rows"] > details["after"]["rows"] == crowded
+    assert (details["planned_rows"], details["rows"]) == (full, crowded)
+    assert "others hold" in details["reason"]
+    assert worker.rows_that_fit(many(3), planned_rows=full) >= 3  # a rest that fits is no recovery
+    assert bench.kinds() == ["adaptive_batch_reduce"]
     bench.controls.set_external(0, 0)
-    steps = [worker.most_rows(100) for _ in range(12)]
-    assert steps[0] < full
+    steps = [worker.rows_that_fit(many(int(full * 0.95))) for _ in range(12)]
     assert steps == sorted(steps)
-    assert steps[-1] >= full * 0.97
-    assert set(bench.kinds()[1:]) == {"adaptive_batch_grow"}
+    assert bench.kinds() == ["adaptive_batch_reduce", "adaptive_batch_grow"]
 
 
 def test_companions_wait_then_move_to_the_next_gpu_with_room(make_bench: MakeBench) -> None:
@@ -211,7 +221,7 @@ def test_a_batch_under_way_keeps_its_device_and_precision_when_its_worker_moves(
     assert worker.move_away()
     encoded = worker.finish(started)
     assert worker.device.name == "cpu"
-    assert (encoded.started.device, encoded.started.dtype) == ("simulated:0", "float16")
+    assert encoded.started.ran_on == (RanOn("simulated:0", "float16", 32),)
     assert (encoded.fp32_rows, int(encoded.bad.sum())) == (32, 0)
     assert (encoded.vectors * bench.reference).sum(1).min() > 0.99999
 
@@ -257,8 +267,8 @@ def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(
     steps: list[tuple[str, int]] = []
     start, finish = Worker.start, Worker.finish
 
-    def noted_start(self: Worker, tokenized: TokenizedTexts, batch: Batch) -> StartedBatch:
-        started = start(self, tokenized, batch)
+    def noted_start(self: Worker, tokenized: TokenizedTexts, batch: Batch, planned_rows: int) -> StartedBatch:
+        started = start(self, tokenized, batch, planned_rows)
         steps.append(("start", id(started.rows)))
         return started
 

@@ -1,13 +1,18 @@
-"""Cut a window into batches: rows of similar length under a token budget."""
+"""Cut a window into batches: rows of similar length under a token budget.
+
+A batch is a function of what is in the window, never of time, devices or workers: so the same texts meet the same
+neighbours in every mode and every run, and vectors are reproducible also in half precision.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-MOST_PADDING = 1.015  # padded over real tokens
+BATCH_TOKENS = 16_384  # a batch this large keeps a card busy
+LEAST_BATCH_TOKENS = 2048
+WINDOW_BATCHES = 8  # at least, of a window that is large enough: so several devices end together
 
 
 @dataclass(frozen=True)
@@ -22,42 +27,37 @@ class Batch:
         """Tokens including padding."""
         return len(self.rows) * self.longest
 
+    def split(self, rows: int) -> tuple[Batch, Batch | None]:
+        """A part of at most `rows` rows, and the rest; the parts of a batch are about equally large."""
+        rows = max(1, rows)
+        if rows >= len(self.rows):
+            return self, None
+        parts = -(-len(self.rows) // rows)
+        first = -(-len(self.rows) // parts)
+        return Batch(self.rows[:first], self.longest), Batch(self.rows[first:], self.longest)
 
-class BatchCutter:
-    """Cuts the rows of a window into batches, one at a time, as large as whoever asks can take.
 
-    Longest first: the worst batch fails early, and the allocator never has to grow later.
+def window_budget(lengths: np.ndarray, most_tokens: int = BATCH_TOKENS) -> int:
+    """The token budget of a window's batches: `most_tokens`, less where that would give too few batches."""
+    return int(min(most_tokens, max(LEAST_BATCH_TOKENS, int(lengths.sum()) // WINDOW_BATCHES)))
+
+
+def plan_batches(
+    lengths: np.ndarray, budget_tokens: int, keys: np.ndarray | None = None, most_rows: int | None = None
+) -> list[Batch]:
+    """Cover all rows with batches of at most `budget_tokens` padded tokens; a longer row goes alone.
+
+    Longest first: the worst batch fails early, and the allocator never has to grow later. Among rows of one length
+    the key of the text decides, so that the order of the chunks does not.
     """
-
-    def __init__(self, lengths: np.ndarray, enough_tokens: int) -> None:
-        self._order = np.argsort(-lengths, kind="stable")
-        self._lengths = lengths[self._order]
-        self._enough_tokens = enough_tokens
-        self._start = 0
-
-    def cut(self, most_rows: Callable[[int], int]) -> Batch | None:
-        """The next batch, at most `most_rows(longest)` rows, fewer where padding would waste much; None: all is cut."""
-        if self._start == len(self._order):
-            return None
-        longest = int(self._lengths[self._start])
-        rows = self._lengths[self._start : self._start + max(1, most_rows(longest))]
-        count = self._little_padding(rows, longest)
-        batch = Batch(self._order[self._start : self._start + count], longest)
-        self._start += count
-        return batch
-
-    def _little_padding(self, lengths: np.ndarray, longest: int) -> int:
-        """How many of the rows to take: all that pad little, but enough to keep the device busy."""
-        padded = longest * np.arange(1, len(lengths) + 1)
-        sparing = np.flatnonzero(padded <= MOST_PADDING * np.cumsum(lengths))[-1] + 1
-        enough = -(-self._enough_tokens // max(1, longest))
-        return int(max(sparing, min(len(lengths), enough)))
-
-
-def plan_batches(lengths: np.ndarray, budget_tokens: int) -> list[Batch]:
-    """Cover all rows with batches of at most `budget_tokens` padded tokens; a longer row goes alone."""
-    cutter = BatchCutter(lengths, enough_tokens=budget_tokens)
+    ties = (np.arange(len(lengths)),) if keys is None else (keys[:, 1], keys[:, 0])
+    order = np.lexsort((*ties, -lengths))
     batches = []
-    while batch := cutter.cut(lambda longest: budget_tokens // max(1, longest)):
-        batches.append(batch)
+    start = 0
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        rows = max(1, budget_tokens // max(1, longest))
+        rows = min(rows, most_rows) if most_rows else rows
+        batches.append(Batch(order[start : start + rows], longest))
+        start += rows
     return batches

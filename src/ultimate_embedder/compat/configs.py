@@ -9,12 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ultimate_embedder.config import OldEnvironment
+from ultimate_embedder.config import OldEnvironment, one_of
 from ultimate_embedder.models import MODELS
 from ultimate_embedder.types import ModelSpec
 
 KAGGLE_WORKING = "/kaggle/working"
+DATA_PARALLEL = "nn.DataParallel"
 KAGGLE_OPTIMIZED_MODELS: Mapping[str, ModelSpec] = {spec.key: spec for spec in MODELS if spec.kind == "embedder"}
+
+
+class DefaultInt(int):
+    """A default that can be told from the same number, given."""
 
 
 class _OldConfig:
@@ -23,10 +28,14 @@ class _OldConfig:
     without_effect: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
+        self._check()
         for option in dataclasses.fields(self):  # type: ignore[arg-type]
             why = self.without_effect.get(option.name)
             if why is not None and getattr(self, option.name) != option.default:
                 warnings.warn(f"{type(self).__name__}.{option.name} has no effect: {why}", stacklevel=3)
+
+    def _check(self) -> None:
+        """Refuse values that mean nothing."""
 
 
 @dataclass
@@ -38,17 +47,24 @@ class EnsembleConfig(_OldConfig):
     weighting_strategy: str = "equal"
     aggregation_method: str = "weighted_average"
     sequential_passes: bool = False
-    sequential_data_parallel: bool = True
+    sequential_data_parallel: bool | str = True
+    """True: a copy on each GPU, all fed from one queue; "nn.DataParallel": torch's wrapper; False: one GPU."""
     preferred_devices: Sequence[str] | None = None
     exclusive_mode: bool = False
     warm_cache_after_release: bool = False
     parallel_encoding: bool = True
     memory_efficient: bool = True
+    allow_missing_companions: bool = False
+    """Go on without companions that are neither on this machine nor to be had; the others weigh more then."""
 
     without_effect: ClassVar[Mapping[str, str]] = {
         "weighting_strategy": "weights are equal, or those of model_weights",
         "memory_efficient": "memory is always predicted",
     }
+
+    def _check(self) -> None:
+        if isinstance(self.sequential_data_parallel, str):
+            one_of(self.sequential_data_parallel, (DATA_PARALLEL,), "EnsembleConfig.sequential_data_parallel")
 
     def with_environment(self, environment: OldEnvironment) -> EnsembleConfig:
         """A copy with the `EMBEDDER_*` variables applied."""
@@ -69,10 +85,10 @@ class EnsembleConfig(_OldConfig):
 
     @property
     def parallelism(self) -> str:
-        """The `--parallelism` of the engine: in sequential mode the V4 option decides, else replicas."""
-        if self.mode != "sequential":
-            return "replicas"
-        return "data-parallel" if self.sequential_data_parallel else "none"
+        """How one model uses several GPUs; only models that take turns can be kept to one."""
+        if self.sequential_data_parallel == DATA_PARALLEL:
+            return "data-parallel"
+        return "none" if self.mode == "sequential" and not self.sequential_data_parallel else "replicas"
 
 
 _MEMORY_DECIDES = "batch sizes follow from the memory of the device"
@@ -87,7 +103,8 @@ class KaggleGPUConfig(_OldConfig):
     total_vram_gb: float = 31.66
     max_memory_per_gpu: float = 0.8
     precision: str = "fp16"
-    base_batch_size: int = 32
+    base_batch_size: int = DefaultInt(32)
+    """At most so many rows per batch, if it is given; memory may lower it."""
     dynamic_batching: bool = True
     max_sequence_length: int = 2048
     backend: str = "pytorch"
@@ -102,7 +119,6 @@ class KaggleGPUConfig(_OldConfig):
         "device_count": "all GPUs are used; EnsembleConfig.preferred_devices chooses some",
         "vram_per_gpu_gb": "memory is measured",
         "total_vram_gb": "memory is measured",
-        "base_batch_size": _MEMORY_DECIDES,
         "dynamic_batching": _MEMORY_DECIDES,
         "backend": "torch is used",
         "enable_memory_efficient_attention": "torch chooses the attention kernel",

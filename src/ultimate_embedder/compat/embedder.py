@@ -17,6 +17,7 @@ import numpy as np
 
 from ultimate_embedder.api import run_and_report
 from ultimate_embedder.chunks import find_collections, load_chunks, text_key
+from ultimate_embedder.compat.announce import EXCLUSIVE_DETECTED, EXCLUSIVE_STAGING, announce
 from ultimate_embedder.compat.configs import (
     AdvancedPreprocessingConfig,
     EnsembleConfig,
@@ -24,8 +25,17 @@ from ultimate_embedder.compat.configs import (
     KaggleGPUConfig,
     RerankingConfig,
 )
+from ultimate_embedder.compat.missing import name_option
 from ultimate_embedder.compat.options import ensemble_options, hardware_options, output_folder
-from ultimate_embedder.compat.results import exported_vectors, is_complete, joined, require_complete, results_of
+from ultimate_embedder.compat.probes import Probes
+from ultimate_embedder.compat.results import (
+    earlier_summary,
+    exported_vectors,
+    is_complete,
+    joined,
+    require_complete,
+    results_of,
+)
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import RunConfig, hub_access, old_environment
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
@@ -38,7 +48,7 @@ from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan, as_candidate
-from ultimate_embedder.report import CollectionSummary, RunSummary
+from ultimate_embedder.report import CollectionSummary, RunSummary, SummaryBuilder
 from ultimate_embedder.session import open_session
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
@@ -47,7 +57,7 @@ logger = logging.getLogger(__name__)
 READ_ROWS = 4096
 
 
-class UltimateKaggleEmbedderV4:
+class UltimateKaggleEmbedderV4(Probes):
     """Load chunks, embed them with one or several models, export them for Qdrant, and search them."""
 
     def __init__(
@@ -105,8 +115,11 @@ class UltimateKaggleEmbedderV4:
         """Load every model on the CPU; devices are leased later."""
         config = self._config(Path.cwd())
         if config.mode == "exclusive" and len(config.models) > 1:
-            logger.info("Exclusive ensemble mode: staging primary model to CPU")
-        self._session = open_session(config, self.telemetry, StopSwitch())
+            announce(logger, EXCLUSIVE_STAGING)
+        with name_option("EnsembleConfig(allow_missing_companions=True)", config):
+            self._session = open_session(config, self.telemetry, StopSwitch())
+        for missing in self._missing_companions():
+            warnings.warn(f"continuing without {missing.model}: it {missing.why}", stacklevel=3)
         self._plans: list[PassPlan] = self._session.passes_for()
         self.models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in self._plans}
         # fail now if it is missing or not trusted, not after hours of embedding
@@ -177,11 +190,22 @@ class UltimateKaggleEmbedderV4:
 
     def generate_embeddings_kaggle_optimized(self) -> dict[str, Any]:
         """Embed the loaded chunks. Resumes an interrupted run; after a complete run everything is recomputed."""
-        config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=is_complete(self.output_folder))
+        return self._generate()
+
+    def run_exclusive_ensemble(self) -> dict[str, Any]:
+        """The same in exclusive mode, whatever mode was configured: each model in turn leases all devices."""
+        return self._generate(**({"mode": "exclusive", "parallelism": "replicas"} if len(self._plans) > 1 else {}))
+
+    def _generate(self, **options: Any) -> dict[str, Any]:
+        fresh = is_complete(self.output_folder)
+        config = self._config(self._loaded_from(), exports=("npy", "parquet"), fresh=fresh, **options)
         if config.mode == "exclusive" and len(config.models) > 1:
-            logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
+            announce(logger, EXCLUSIVE_DETECTED)
         marks, started = self.telemetry.marks(), time.perf_counter()
-        self._summary = run_and_report(config, quiet=False, watch=[self.telemetry], session=self._session)
+        builder = SummaryBuilder(self.telemetry.of_collection)
+        self._summary = run_and_report(
+            config, quiet=False, watch=[self.telemetry], session=self._session, builder=builder
+        )
         done = require_complete(self._summary)
         self._keep_only_embedded(done)
         self.embeddings = joined(
@@ -189,7 +213,6 @@ class UltimateKaggleEmbedderV4:
         )
         self.processing_stats = {
             **results_of(self._summary, done, self.embeddings, time.perf_counter() - started),
-            "gpu_count": sum(device.has_ceiling for device in self._session.devices),
             **self.telemetry.since(marks),
         }
         write_json(self._stats_path(), self.processing_stats)
@@ -211,16 +234,29 @@ class UltimateKaggleEmbedderV4:
         return vectors
 
     def export_for_local_qdrant(self) -> dict[str, str]:
-        """Write the configured exports and return their paths. Stored vectors are reused."""
+        """Write the configured exports and return their paths. Stored vectors are reused.
+
+        Summary and event log stay those of the run that made the vectors; the exports are added to them.
+        """
         wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl}
         kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
         config = self._config(self._loaded_from(), exports=kinds)
-        self._summary = run_and_report(config, quiet=True, watch=[self.telemetry], session=self._session)
+        telemetry = Telemetry()
+        self._summary = run_and_report(
+            config,
+            quiet=True,
+            watch=[telemetry],
+            session=self._session,
+            builder=SummaryBuilder(telemetry.of_collection),
+            adds_to=self._summary or earlier_summary(self.output_folder),
+        )
+        if telemetry.batch_progress:  # it was a run of its own
+            self.telemetry.add(telemetry)
         done = require_complete(self._summary)
         paths = {"stats": str(self._stats_path())}
         for collection in done:
             prefix = f"{collection.collection}/" if len(done) > 1 else ""
-            paths |= {f"{prefix}{export.kind}": export.path for export in collection.exports}
+            paths |= {f"{prefix}{export.kind}": export.path for export in collection.exports if export.kind in kinds}
         return paths
 
     def get_target_collection_name(self) -> str:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.compat.configs import KAGGLE_WORKING, EnsembleConfig, KaggleExportConfig, KaggleGPUConfig
+from ultimate_embedder.compat.announce import announce
+from ultimate_embedder.compat.configs import (
+    KAGGLE_WORKING,
+    DefaultInt,
+    EnsembleConfig,
+    KaggleExportConfig,
+    KaggleGPUConfig,
+)
 from ultimate_embedder.config import OldEnvironment, one_of
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models import find_spec
+from ultimate_embedder.options import make_config
 
 logger = logging.getLogger(__name__)
 PRECISIONS = {
@@ -42,12 +51,16 @@ def ensemble_options(
         "parallelism": config.parallelism if len(models) > 1 else "replicas",
         "device_order": list(config.preferred_devices or ()),
         "warm_cache": config.warm_cache_after_release,
+        "allow_missing_companions": config.allow_missing_companions,
     }
 
 
 def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:
     """Devices, precision and limits."""
+    given = None if isinstance(config.base_batch_size, DefaultInt) else config.base_batch_size
+    batch_rows = {"batch_rows": given} if "batch_rows" in inspect.signature(make_config).parameters else {}
     return {
+        **batch_rows,
         "devices": "cpu" if force_cpu or environment.force_cpu else None,
         "precision": PRECISIONS[one_of(config.precision, tuple(PRECISIONS), "KaggleGPUConfig.precision")],
         "safety_margin": 1 - config.max_memory_per_gpu,
@@ -60,7 +73,7 @@ def output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
     """The output folder: as configured, or below the current folder outside Kaggle."""
     chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
     if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
-        logger.info("%s does not exist: this is not Kaggle. Output goes to %s", chosen, Path.cwd())
+        announce(logger, f"{chosen} does not exist: this is not Kaggle. Output goes to {Path.cwd()}")
         chosen = str(Path.cwd())
     return Path(chosen) / export.output_prefix
 

@@ -10,6 +10,7 @@ import numpy as np
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.report import CollectionSummary, RunSummary
+from ultimate_embedder.summary import PassSummary
 
 OLD_MODES = {"simultaneous": "parallel", "single": "disabled"}
 OLD_DTYPES = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
@@ -18,13 +19,18 @@ COMPLETE = ("completed", "skipped_no_chunks")
 
 def is_complete(output: Path) -> bool:
     """Whether the last run completed, so that the next one recomputes instead of resuming."""
-    try:
-        summary = Output(output).read_summary()
-    except UsageError:  # an unreadable summary does not say that the run completed
-        return False
+    summary = earlier_summary(output)  # one that cannot be read does not tell what the run did
     if summary is None or summary.error is not None:
         return False
     return all(collection.status in COMPLETE for collection in summary.collections)
+
+
+def earlier_summary(output: Path) -> RunSummary | None:
+    """The summary of the last run there, if there is one that can be read."""
+    try:
+        return Output(output).read_summary()
+    except UsageError:
+        return None
 
 
 def require_complete(summary: RunSummary) -> list[CollectionSummary]:
@@ -62,6 +68,7 @@ def results_of(
         "chunks_per_second": len(embeddings) / seconds,
         "optimal_batch_size": largest.batch_rows,
         "optimal_batch_sizes": {each.model: each.batch_rows for each in passes},
+        "gpu_count": len(_gpus_that_worked(passes)),
         "precision": OLD_DTYPES.get(passes[0].dtype, passes[0].dtype),
         "model_used": passes[0].model,
         "models_executed": list(dict.fromkeys(each.model for each in passes)),
@@ -69,3 +76,9 @@ def results_of(
         "embedding_memory_mb": embeddings.nbytes / 1e6,
         "target_collections": {each.collection: each.target_qdrant_collection for each in done},
     }
+
+
+def _gpus_that_worked(passes: list[PassSummary]) -> set[str]:
+    """The cards that encoded something, not those that were there; a batch that is split has the name of a group."""
+    names = {name for each in passes for group in each.tokens_by_device for name in group.split("+")}
+    return names - {"cpu"}

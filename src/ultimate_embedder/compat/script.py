@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,10 @@ from typing import Any
 
 from ultimate_embedder.api import run_and_report
 from ultimate_embedder.cli import SuggestingParser
+from ultimate_embedder.compat.announce import EXCLUSIVE_DETECTED, announce
+from ultimate_embedder.compat.archive import zip_output
 from ultimate_embedder.compat.configs import EnsembleConfig
+from ultimate_embedder.compat.missing import name_option
 from ultimate_embedder.compat.options import ensemble_options
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import OldEnvironment, old_environment, one_of, split_words
@@ -33,19 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Embed; exit code 0 if every collection was completed, or skipped on request."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     given = _parser().parse_args(arguments)
-    telemetry, builder = Telemetry(), SummaryBuilder()
+    telemetry = Telemetry()
+    builder = SummaryBuilder(telemetry.of_collection)
     summary = builder.summary
     summary.chunks, summary.output = given.chunks_root, given.output_root
     summary_path = Path(given.summary)
     if summary_path.name == given.summary:  # a plain file name is relative to the output folder
         summary_path = Path(given.output_root) / given.summary
     try:
-        config = make_config(
-            given.chunks_root, given.output_root, summary=summary_path, **_options(given, old_environment())
-        )
+        options = _options(given, old_environment())
+        config = make_config(given.chunks_root, given.output_root, summary=summary_path, **options)
+        if warning := _mode_without_effect(given):
+            logger.warning(warning)
+            summary.warnings.append(warning)
         if config.mode == "exclusive":
-            logger.info("Exclusive ensemble mode detected: each model leases all devices for the whole collection")
-        run_and_report(config, quiet=False, watch=[telemetry, builder])
+            announce(logger, EXCLUSIVE_DETECTED)
+        with name_option("--allow-missing-companions", config):
+            run_and_report(config, quiet=False, watch=[telemetry], builder=builder)
     except UltimateEmbedderError as error:
         summary.error = str(error)
         print(f"error: {error}", file=sys.stderr)
@@ -54,29 +61,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _write_stats(summary, Output(Path(given.output_root)), telemetry)
+    output = Output(Path(given.output_root))
+    _write_stats(summary, output)
     print_summary(summary, summary_path, sys.stdout)
-    if given.zip_output and Path(given.output_root).is_dir():
-        print(f"zip: {shutil.make_archive(given.output_root.rstrip('/'), 'zip', given.output_root)}")
+    if given.zip_output and output.folder.is_dir():  # last: summary and statistics are in it as they stay
+        print(f"zip: {zip_output(output)}")
     done = all(collection.status in DONE for collection in summary.collections)
     return 0 if done and summary.collections and summary.error is None else 1
 
 
 def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str, Any]:
-    """Translate the V5 options to options of the engine."""
-    mode = one_of(given.ensemble_mode, ENSEMBLE_MODES, "--ensemble-mode")
-    ensemble = EnsembleConfig(
+    """Translate the V5 options to options of the engine; the command line goes before the environment."""
+    mode = one_of(given.ensemble_mode or "auto", ENSEMBLE_MODES, "--ensemble-mode")
+    asked = EnsembleConfig(
         ensemble_models=split_words(given.ensemble_models) or EnsembleConfig().ensemble_models,
         sequential_passes=mode == "sequential",
         exclusive_mode=given.exclusive_ensemble,
-        sequential_data_parallel=given.sequential_data_parallel,
         preferred_devices=split_words(given.sequential_devices) or None,
-    ).with_environment(environment)
-    wanted = given.enable_ensemble or given.exclusive_ensemble or bool(given.ensemble_models)
-    options = ensemble_options(given.model, wanted and mode != "disabled", ensemble, ())
+        allow_missing_companions=given.allow_missing_companions,
+    )
+    ensemble = asked.with_environment(_not_overruled(environment, given))
+    options = ensemble_options(given.model, _wants_ensemble(given) and mode != "disabled", ensemble, ())
     if mode == "auto" and options["mode"] == "simultaneous":
         options["mode"] = "auto"
-    everywhere = given.force_cpu == [] or environment.force_cpu
+    everywhere = environment.force_cpu if given.force_cpu is None else not given.force_cpu
     return {
         **options,
         "collections": given.collections or None,
@@ -87,10 +95,32 @@ def _options(given: argparse.Namespace, environment: OldEnvironment) -> dict[str
         "dim": _dim(given.matryoshka_dim),
         "cache_dir": given.cache_dir,
         "offline": given.offline,
-        "refresh_cache": given.refresh_cache or environment.refresh_cache,
+        "refresh_cache": given.refresh_cache or (environment.refresh_cache and not given.offline),
         "skip_existing": given.skip_existing,
         "trust_remote_code": given.trust_remote_code,
     }
+
+
+def _not_overruled(environment: OldEnvironment, given: argparse.Namespace) -> OldEnvironment:
+    """What the environment says about an ensemble, as far as the command line does not say otherwise."""
+    chosen = given.ensemble_mode is not None or given.exclusive_ensemble
+    split = given.sequential_data_parallel
+    return dataclasses.replace(
+        environment,
+        sequential=environment.sequential and not chosen,
+        exclusive=environment.exclusive and not chosen,
+        sequential_data_parallel=environment.sequential_data_parallel if split is None else split,
+    )
+
+
+def _wants_ensemble(given: argparse.Namespace) -> bool:
+    return bool(given.enable_ensemble or given.exclusive_ensemble or given.ensemble_models)
+
+
+def _mode_without_effect(given: argparse.Namespace) -> str | None:
+    if given.ensemble_mode in (None, "disabled") or _wants_ensemble(given):
+        return None
+    return f"--ensemble-mode {given.ensemble_mode} has no effect without --enable-ensemble: one model is used."
 
 
 def _dim(word: str | None) -> int | None:
@@ -99,19 +129,17 @@ def _dim(word: str | None) -> int | None:
     return int(word) if word else None
 
 
-def _write_stats(summary: RunSummary, output: Output, telemetry: Telemetry) -> None:
+def _write_stats(summary: RunSummary, output: Output) -> None:
     """Statistics beside each collection's exports: its passes, leases and mitigations."""
     for collection in summary.collections:
-        if collection.status != "completed":
+        if collection.status != "completed" or collection.telemetry is None:
             continue
         stats = {
             "collection": collection.collection,
             "ensemble_mode": summary.ensemble_mode,
             "chunks": collection.chunks.model_dump(),
             "passes": [each.model_dump() for each in collection.passes],
-            "lease_events": telemetry.leases_of(collection.collection),
-            "mitigation_events": [each.model_dump() for each in collection.mitigations],
-            "cache_events": telemetry.cache_events,
+            **collection.telemetry.model_dump(),
         }
         write_json(output.collection(collection.collection).stats, stats)
 
@@ -128,10 +156,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ensemble-models", default="", metavar="A,B", help="models of the ensemble (default: jina-code, bge-m3)"
     )
-    parser.add_argument("--ensemble-mode", default="auto", metavar="MODE", help=" | ".join(ENSEMBLE_MODES))
+    parser.add_argument("--ensemble-mode", metavar="MODE", help=f"{' | '.join(ENSEMBLE_MODES)} (default: auto)")
     parser.add_argument("--exclusive-ensemble", action="store_true", help="each model leases all devices in turn")
-    parser.add_argument("--sequential-data-parallel", action="store_true", help="nn.DataParallel in sequential mode")
+    turns = parser.add_mutually_exclusive_group()
+    for flag, wanted, words in (("", True, "all GPUs in sequential mode (default)"), ("no-", False, "one GPU there")):
+        turns.add_argument(
+            f"--{flag}sequential-data-parallel",
+            action="store_const",
+            const=wanted,
+            dest="sequential_data_parallel",
+            help=words,
+        )
     parser.add_argument("--sequential-devices", default="", metavar="A,B", help="for example 1,0,cpu")
+    parser.add_argument(
+        "--allow-missing-companions", action="store_true", help="continue without companions that are missing"
+    )
     parser.add_argument("--skip-existing", action="store_true", help="skip completed collections")
     parser.add_argument(
         "--summary", default=V5_SUMMARY_NAME, metavar="PATH", help="file name in the output folder, or path"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 from ultimate_embedder import events
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.summary import TelemetrySummary
 from ultimate_embedder.types import MemorySnapshot
 
 GB = 1e9
@@ -22,8 +24,9 @@ class Telemetry:
         self.mitigation_events: list[dict[str, Any]] = []
         self.cache_events: list[dict[str, Any]] = []
         self.batch_progress: list[dict[str, Any]] = []
-        self._collections: list[str | None] = []  # of each lease event
         self.companion_device_map: dict[str, str] = {}
+        self._lease_collections: list[str | None] = []  # of each lease event
+        self._run_began = self.marks()
         self._lock = OrderedLock("telemetry", Rank.TELEMETRY)
 
     def __call__(self, event: events.Event) -> None:
@@ -33,6 +36,8 @@ class Telemetry:
 
     def _take(self, event: events.Event) -> None:
         match event:
+            case events.RunStarted():
+                self._run_began = self.marks()
             case events.LeaseAcquired():
                 self._lease(event, "acquire")
             case events.LeaseReleased():
@@ -44,18 +49,18 @@ class Telemetry:
             case events.PassStarted():
                 details = {"model": event.model, "device": ", ".join(event.devices), "aggregation_weight": event.weight}
                 self._mitigation("ensemble_pass_started", event, details)
-                if event.model_pass:
-                    self.companion_device_map[event.model] = ", ".join(event.devices)
+                self._note_companion(event)
             case events.PassFinished():
                 details = {
                     "model": event.model,
-                    "device": ", ".join(event.devices),
+                    "device": ", ".join(sorted(event.devices)),
                     "duration": event.seconds,
                     "rows": event.rows,
                     "batch_size": event.batch_rows,
                     "aggregation_weight": event.weight,
                 }
                 self._mitigation("ensemble_pass_completed", event, details)
+                self._note_companion(event)
             case events.ModelResolved():
                 self.cache_events.append(
                     {
@@ -81,24 +86,49 @@ class Telemetry:
                 pass
 
     def _lease(self, event: events.LeaseAcquired | events.LeaseReleased, kind: str) -> None:
-        self._collections.append(event.collection)
+        self._lease_collections.append(event.collection)
         self.gpu_lease_events.append(
             {
                 "timestamp": event.timestamp,
                 "event_type": kind,
                 "model": event.model,
                 "device_ids": [device_id(name) for name in event.devices],
-                "vram": {device_id(now.device): _gigabytes(now) for now in event.memory},
+                "vram": {device_id(now.device): gigabytes(now) for now in event.memory},
             }
         )
 
     def _mitigation(self, kind: str, event: events.Event, details: dict[str, Any]) -> None:
-        self.mitigation_events.append({"type": kind, "timestamp": event.timestamp, **details})
+        place = {"collection": event.collection}
+        self.mitigation_events.append({"type": kind, "timestamp": event.timestamp, **place, **details})
 
-    def leases_of(self, collection: str) -> list[dict[str, Any]]:
-        """The lease events of one collection."""
-        pairs = zip(self._collections, self.gpu_lease_events, strict=True)
-        return [event for name, event in pairs if name == collection]
+    def _note_companion(self, event: events.PassStarted | events.PassFinished) -> None:
+        """Where a companion is to work, and where it has worked."""
+        if event.model_pass and event.devices:
+            self.companion_device_map[event.model] = ", ".join(sorted(event.devices))
+
+    def record(self, kind: str, **details: Any) -> None:
+        """Note a mitigation that the caller has seen to."""
+        with self._lock:
+            self.mitigation_events.append({"type": kind, "timestamp": time.time(), "collection": None, **details})
+
+    def add(self, other: Telemetry) -> None:
+        """Take over what another has collected."""
+        with self._lock:
+            for name, entries in self._lists().items():
+                entries += other._lists()[name]
+            self._lease_collections += other._lease_collections
+            self.companion_device_map |= other.companion_device_map
+
+    def of_collection(self, name: str) -> TelemetrySummary:
+        """What the latest run has to do with one collection; what concerns the whole run is in each one's."""
+        with self._lock:
+            run = self.since(self._run_began)
+            names = self._lease_collections[self._run_began["lease_events"] :]
+            return TelemetrySummary(
+                lease_events=[event for place, event in zip(names, run["lease_events"], strict=True) if place == name],
+                mitigation_events=[event for event in run["mitigation_events"] if event["collection"] in (name, None)],
+                cache_events=run["cache_events"],
+            )
 
     def marks(self) -> dict[str, int]:
         """The current length of each list, to separate the entries of a run from earlier ones."""
@@ -123,7 +153,8 @@ def device_id(name: str) -> int | str:
     return int(number) if number.isdigit() else name
 
 
-def _gigabytes(now: MemorySnapshot) -> dict[str, float]:
+def gigabytes(now: MemorySnapshot) -> dict[str, float]:
+    """Memory of a device in the words and the unit of the old telemetry."""
     names = {"allocated_gb": "allocated_bytes", "reserved_gb": "reserved_bytes"}
     names |= {"free_gb": "free_bytes", "total_gb": "total_bytes"}
     held = dataclasses.asdict(now)

@@ -12,6 +12,8 @@ from ultimate_embedder.errors import UsageError
 
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Companions = Literal["spill", "share"]
+COMPANIONS: tuple[Companions, ...] = get_args(Companions)
 
 # a value of the lists below; a Literal would repeat the lists
 Backend: TypeAlias = str
@@ -32,6 +34,14 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
+class BatchTokens:
+    """The most padded tokens of a batch: of one model, or of all (None)."""
+
+    model: str | None
+    tokens: int
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """All options of a run. The defaults are those of `make_config`."""
 
@@ -42,6 +52,10 @@ class RunConfig:
     mode: str
     fusion: str
     parallelism: str
+    companions: Companions
+    release_companions: bool
+    batch_tokens: tuple[BatchTokens, ...]
+    batch_rows: int | None
     keep_primary: bool
     warm_cache: bool
     no_ensemble: tuple[str, ...]
@@ -66,6 +80,13 @@ class RunConfig:
     fresh: bool
     resume_from: Path | None
     quiet: bool
+
+    def batch_tokens_for(self, *names: str) -> int | None:
+        """The most tokens of a batch of the model that has one of these names; None where the user set nothing."""
+        for hint in self.batch_tokens:
+            if hint.model is None or hint.model in names:
+                return hint.tokens
+        return None
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""

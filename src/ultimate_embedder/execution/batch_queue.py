@@ -2,64 +2,79 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
 
-from ultimate_embedder.batching import Batch, BatchCutter
+from ultimate_embedder.batching import Batch, plan_batches, window_budget
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
 
-BATCHES_EACH = 4  # of a window and on each device, at least: so all end together, and lengths are not mixed
-LEAST_SHARE_TOKENS = 2048
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large batches may be where memory allows it."""
+
+    budget_tokens: int
+    fixed: bool
+    """Whether each batch has the whole budget; else a small window is cut into several."""
+    most_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class QueuedBatch:
+    """A batch for a worker: the window that it is from, and how many rows it had before memory made it smaller."""
+
+    window: Window
+    batch: Batch
+    planned_rows: int
 
 
 class BatchQueue:
-    """Cuts batches for whichever worker asks, each as large as that worker can take; the faster one gets more."""
+    """Hands planned batches to whichever worker asks; the faster one gets more.
+
+    A batch that the worker's device has no room for is handed out in parts.
+    """
 
     def __init__(
         self,
         windows: Iterator[Window],
-        lanes: int,
-        workers: int,
-        enough_tokens: int,
+        limits: BatchLimits,
         on_window: Callable[[Window], None],
         may_continue: Callable[[], bool],
     ) -> None:
         self._windows = windows
-        self._lanes = lanes  # devices that a worker splits its batches over
-        self._workers = workers
-        self._share_tokens = 0
-        self._may_continue = may_continue
-        self._enough_tokens = enough_tokens
+        self._limits = limits
         self._on_window = on_window
-        self._window: Window | None = None
-        self._cutter: BatchCutter | None = None
+        self._may_continue = may_continue
+        self._waiting: deque[QueuedBatch] = deque()
         self._lock = OrderedLock("batch queue", Rank.BATCH_QUEUE)
         self._stopped = False
 
-    def take(self, most_rows: Callable[[int], int]) -> tuple[Window, Batch] | None:
-        """The next batch and the window it is from; None when there is nothing left, or nothing wanted."""
+    def take(self, rows_that_fit: Callable[[Batch, int], int]) -> QueuedBatch | None:
+        """The next batch; None when there is nothing left, or nothing wanted."""
         with self._lock:
             while not self._stopped and self._may_continue():
-                batch = self._cutter.cut(partial(self._fair_rows, most_rows)) if self._cutter else None
-                if batch is not None and self._window is not None:
-                    return self._window, batch
-                self._window = next(self._windows, None)
-                if self._window is None:
-                    self._stopped = True
-                    break
-                self._on_window(self._window)
-                lengths = self._window.texts.lengths
-                parts = self._lanes * self._workers * BATCHES_EACH
-                share = max(LEAST_SHARE_TOKENS, int(lengths.sum()) // parts)
-                self._share_tokens = share * self._lanes
-                self._cutter = BatchCutter(lengths, min(self._enough_tokens, share) * self._lanes)
+                if self._waiting:
+                    queued = self._waiting.popleft()
+                    batch, rest = queued.batch.split(rows_that_fit(queued.batch, queued.planned_rows))
+                    if rest is not None:
+                        self._waiting.appendleft(QueuedBatch(queued.window, rest, queued.planned_rows))
+                    return QueuedBatch(queued.window, batch, queued.planned_rows)
+                self._fill()
             return None
 
     def stop(self) -> None:
         """Hand out nothing more."""
         self._stopped = True
 
-    def _fair_rows(self, most_rows: Callable[[int], int], longest: int) -> int:
-        """What a worker can take, but not so much that too little is left for the others."""
-        return min(most_rows(longest), max(1, self._share_tokens // longest))
+    def _fill(self) -> None:
+        window = next(self._windows, None)
+        if window is None:
+            self._stopped = True
+            return
+        self._on_window(window)
+        lengths, limits = window.texts.lengths, self._limits
+        budget = limits.budget_tokens if limits.fixed else window_budget(lengths, limits.budget_tokens)
+        for batch in plan_batches(lengths, budget, window.keys, limits.most_rows):
+            self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.devices import Fetch, Mark
+from ultimate_embedder.execution.ladder import RanOn
 from ultimate_embedder.models import TokenizedTexts
 from ultimate_embedder.types import MemorySnapshot
 
@@ -19,8 +20,10 @@ class StartedBatch:
 
     texts: TokenizedTexts
     rows: np.ndarray
-    device: str
-    dtype: str
+    planned_rows: int
+    """How many rows it had before memory made it smaller."""
+    ran_on: tuple[RanOn, ...]
+    """Where its rows are computed, in their order."""
     packed: bool
     whole: bool
     """Whether it ran as it was, without the ladder."""
@@ -37,6 +40,15 @@ class StartedBatch:
     def lengths(self) -> np.ndarray:
         """Tokens of each row."""
         return np.asarray(self.texts.lengths[self.rows])
+
+    def parts(self) -> list[tuple[RanOn, np.ndarray]]:
+        """The rows by where they are computed: each place once, with the positions of its rows in the batch."""
+        places = [(part.device, part.dtype) for part in self.ran_on for _ in range(part.rows)]
+        found = []
+        for device, dtype in dict.fromkeys(places):
+            positions = np.array([n for n, place in enumerate(places) if place == (device, dtype)])
+            found.append((RanOn(device, dtype, len(positions)), positions))
+        return found
 
 
 @dataclass(frozen=True)

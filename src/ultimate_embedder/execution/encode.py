@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from ultimate_embedder.execution.batch_queue import BatchQueue
+from ultimate_embedder.batching import BATCH_TOKENS
+from ultimate_embedder.devices import Device
+from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.executor import PassWork
@@ -17,9 +19,7 @@ from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder
-from ultimate_embedder.planning import Rows, TaskResult
-
-ENOUGH_TOKENS = 16_384  # a batch this large keeps a card busy; it may be larger where that costs no padding
+from ultimate_embedder.planning import PassPlan, Rows, TaskResult
 
 
 def encode(
@@ -31,14 +31,7 @@ def encode(
     """
     tally = _Tally()
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
-        queue = BatchQueue(
-            windows,
-            lanes=workers[0].device.lanes,
-            workers=len(workers),
-            enough_tokens=max(worker.device.fixed_budget_tokens or ENOUGH_TOKENS for worker in workers),
-            on_window=work.events.tokenized,
-            may_continue=may_continue,
-        )
+        queue = BatchQueue(windows, _limits(work.plan, workers[0].device), work.events.tokenized, may_continue)
 
         def finish(window: Window, encoded: EncodedBatch) -> None:
             good = encoded.started.rows[~encoded.bad]
@@ -48,6 +41,13 @@ def encode(
 
         run_together([partial(_work, worker, queue, finish) for worker in workers], queue.stop)
     return tally.result()
+
+
+def _limits(plan: PassPlan, device: Device) -> BatchLimits:
+    """How large batches may be: as asked for, else what suits the kind of device; shared by all workers of a pass."""
+    tokens = plan.batch_tokens or device.fixed_budget_tokens or BATCH_TOKENS
+    fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
+    return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows)
 
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
@@ -69,9 +69,8 @@ def _work(worker: Worker, queue: BatchQueue, finish: Callable[[Window, EncodedBa
                 finish(window, worker.finish(started))
 
         try:
-            while taken := queue.take(worker.most_rows):
-                window, batch = taken
-                computing.append((window, worker.start(window.texts, batch)))
+            while taken := queue.take(worker.rows_that_fit):
+                computing.append((taken.window, worker.start(taken.window.texts, taken.batch, taken.planned_rows)))
                 if len(computing) > 1 or not worker.device.runs_ahead:
                     finish_oldest()
         except BaseException:
@@ -85,16 +84,14 @@ class _Tally:
     """Counts what workers have done."""
 
     def __init__(self) -> None:
-        self._rows = 0
-        self._largest_batch: dict[str, int] = {}
+        self._result = TaskResult()
         self._lock = OrderedLock("tally", Rank.COUNTS)
 
     def add(self, encoded: EncodedBatch) -> None:
-        started, rows = encoded.started, len(encoded.started.rows)
+        rows = {ran_on.device: ran_on.rows for ran_on, _ in encoded.started.parts()}
         with self._lock:
-            self._rows += rows
-            self._largest_batch[started.device] = max(rows, self._largest_batch.get(started.device, 0))
+            self._result += TaskResult(rows, rows)
 
     def result(self) -> TaskResult:
         with self._lock:
-            return TaskResult(self._rows, dict(self._largest_batch))
+            return self._result

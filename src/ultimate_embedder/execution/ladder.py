@@ -54,6 +54,23 @@ class Companion(Protocol):
 
 
 @dataclass(frozen=True)
+class RanOn:
+    """Where some consecutive rows of a batch were computed, and in what."""
+
+    device: str
+    dtype: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """Vectors of a batch that did not fit, and where its rows were computed, in their order."""
+
+    vectors: np.ndarray
+    ran_on: tuple[RanOn, ...]
+
+
+@dataclass(frozen=True)
 class Situation:
     """A batch that does not fit, and everything a rung may need to run it all the same."""
 
@@ -62,7 +79,7 @@ class Situation:
     texts: TokenizedTexts
     rows: np.ndarray
     fp32_encoder: Callable[[], LoadedModel]
-    encode_part: Callable[[np.ndarray], np.ndarray]
+    encode_part: Callable[[np.ndarray], Climbed]
     companions: Sequence[Companion] = ()
 
     @property
@@ -70,17 +87,24 @@ class Situation:
         """Tokens of the longest row."""
         return int(self.texts.lengths[self.rows].max())
 
-    def forward(self, encoder: LoadedModel | None = None) -> np.ndarray:
-        """Run the batch as it is."""
-        encoder = encoder or self.encoder
-        return np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
+    def forward(self) -> Climbed:
+        """Run the batch as it is, on the device."""
+        return self._forward(self.encoder, self.device.name)
+
+    def forward_on_cpu(self) -> Climbed:
+        """Run the batch as it is, on the host, in fp32."""
+        return self._forward(self.fp32_encoder(), "cpu")
+
+    def _forward(self, encoder: LoadedModel, device: str) -> Climbed:
+        vectors = np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
+        return Climbed(vectors, (RanOn(device, encoder.dtype, len(self.rows)),))
 
 
 @dataclass(frozen=True)
 class Rung(Mitigation):
     """One way to run a batch that does not fit; raises `NotApplicableError` where it is none."""
 
-    run: Callable[[Situation], np.ndarray]
+    run: Callable[[Situation], Climbed]
 
     @property
     def name(self) -> str:
@@ -88,7 +112,7 @@ class Rung(Mitigation):
         return self.kind.removeprefix("oom_")
 
 
-def _pause_companions(situation: Situation) -> np.ndarray:
+def _pause_companions(situation: Situation) -> Climbed:
     here = [companion for companion in situation.companions if companion.device is situation.device]
     paused = [companion.pause() for companion in here if not companion.pauses]
     if not any(paused):
@@ -97,7 +121,7 @@ def _pause_companions(situation: Situation) -> np.ndarray:
     return situation.forward()
 
 
-def _move_companions(situation: Situation) -> np.ndarray:
+def _move_companions(situation: Situation) -> Climbed:
     here = [companion for companion in situation.companions if companion.device is situation.device]
     moved = [companion.move_away() for companion in here if companion.pauses]
     if not any(moved):
@@ -106,31 +130,32 @@ def _move_companions(situation: Situation) -> np.ndarray:
     return situation.forward()
 
 
-def _bisect(situation: Situation) -> np.ndarray:
+def _bisect(situation: Situation) -> Climbed:
     rows = situation.rows
     if len(rows) < 2:
         raise NotApplicableError("one text cannot be halved")
     middle = len(rows) // 2
-    return np.concatenate([situation.encode_part(rows[:middle]), situation.encode_part(rows[middle:])])
+    first, second = situation.encode_part(rows[:middle]), situation.encode_part(rows[middle:])
+    return Climbed(np.concatenate([first.vectors, second.vectors]), first.ran_on + second.ran_on)
 
 
-def _retry(situation: Situation) -> np.ndarray:
+def _retry(situation: Situation) -> Climbed:
     return situation.forward()
 
 
-def _chunk(situation: Situation) -> np.ndarray:
+def _chunk(situation: Situation) -> Climbed:
     with chunked_feed_forward(situation.encoder.model):
         return situation.forward()
 
 
-def _stream(situation: Situation) -> np.ndarray:
+def _stream(situation: Situation) -> Climbed:
     model = situation.encoder.model
     with streamed_layers(model, situation.device), chunked_feed_forward(model):
         return situation.forward()
 
 
-def _cpu(situation: Situation) -> np.ndarray:
-    return situation.forward(situation.fp32_encoder())
+def _cpu(situation: Situation) -> Climbed:
+    return situation.forward_on_cpu()
 
 
 STREAM = Rung("oom_stream", "the layers' weights stay on the host and are brought to the device one by one", _stream)
@@ -152,8 +177,8 @@ LADDER: tuple[Rung, ...] = (
 # while the weights themselves have no room on the device
 WITHOUT_WEIGHTS: tuple[Rung, ...] = (STREAM, BISECT, CPU)
 
-BATCH_REDUCED = Mitigation("adaptive_batch_reduce", "the next batch is smaller: memory is getting short")
-BATCH_GROWN = Mitigation("adaptive_batch_grow", "the next batch is larger: memory is free again")
+BATCH_REDUCED = Mitigation("adaptive_batch_reduce", "batches are smaller than planned: the device has no room for more")
+BATCH_GROWN = Mitigation("adaptive_batch_grow", "batches are as large as planned again: memory is free again")
 BATCH_REDUCED_AFTER_OOM = Mitigation(
     "adaptive_batch_reduce_after_oom", "batches are smaller from here on: one ran out of memory"
 )
@@ -182,14 +207,14 @@ MITIGATIONS: tuple[Mitigation, ...] = (
 )
 
 
-def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> np.ndarray:
+def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> Climbed:
     """Go up the ladder until the batch is done."""
     refusals = []
     for rung in rungs:
         # here and not in an `except` block: there the traceback would still hold the failed activations
         situation.device.release_cache()
         try:
-            vectors = rung.run(situation)
+            climbed = rung.run(situation)
         except NotApplicableError as error:
             refusals.append(f"{rung.name}: {error}")
             continue
@@ -200,7 +225,7 @@ def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> np.n
             error.__traceback__ = None
             continue
         report(rung, {"rows": len(situation.rows), "longest": situation.longest})
-        return vectors
+        return climbed
     raise NothingHelpedError(
         f"a batch of {len(situation.rows)} x {situation.longest} tokens cannot be run: {'; '.join(refusals)}. "
         "Lower --max-tokens, or free memory, and run the same command again: what is done is kept."

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 
-from ultimate_embedder.batching import EXPECTED_RESERVE_RATIO
+from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
 from ultimate_embedder.devices import CpuDevice, Device, Lease
 from ultimate_embedder.execution.concurrent import run_together
-from ultimate_embedder.execution.encode import ENOUGH_TOKENS, encode
+from ultimate_embedder.execution.encode import encode
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.placement import Placement, place
 from ultimate_embedder.execution.worker import GUESSED_BYTES_PER_TOKEN, Learned, Worker
@@ -70,6 +70,10 @@ class LocalExecutor:
                     break
                 for number, result in self._encode(tasks, part, workers, works).items():
                     results[number] += result
+                if self._session.config.release_companions:
+                    for task in tasks[1:]:
+                        for worker in workers[task.plan.number]:
+                            worker.release_weights()
             self._remember(tasks, workers)
             ended = time.perf_counter()
         texts = sum(works[task.plan.number].texts.count(task.rows) for task in tasks)
@@ -144,6 +148,7 @@ class LocalExecutor:
                     companions=tuple(companions),
                     refuges=[self._devices[name] for name in task.place.refuges],
                     place=task.plan.number,
+                    packs=task.plan.identity.layout == "packed",
                 )
                 for number, (encoder, device) in enumerate(placement.seats)
             ]
@@ -178,7 +183,7 @@ def memory_need(encoder: Encoder) -> MemoryNeed:
         model=encoder.name,
         weight_bytes=encoder.weight_bytes,
         smallest_bytes=activations(1, SMALLEST_LENGTH),
-        comfortable_bytes=activations(ENOUGH_TOKENS, COMFORTABLE_LENGTH),
+        comfortable_bytes=activations(BATCH_TOKENS, COMFORTABLE_LENGTH),
     )
 
 

@@ -43,6 +43,8 @@ class PassEvents:
                 fingerprint=fingerprint(self.plan.identity),
                 texts=texts,
                 stored_texts=stored_texts,
+                batch_tokens=self.plan.batch_tokens,
+                batch_rows_limit=self.plan.batch_rows,
                 max_tokens=facts.max_tokens if facts else None,
                 document_prompt=facts.document_prompt if facts else None,
             )
@@ -65,29 +67,33 @@ class PassEvents:
     def encoded(self, encoded: EncodedBatch) -> None:
         """A batch is done and handed to the store."""
         started = encoded.started
-        rows, lengths = len(started.rows), started.lengths
-        self._emit(
-            BatchEncoded(
-                collection=self.collection,
-                model=self.plan.name,
-                model_pass=self.plan.number,
-                batch_index=next(self._batch_numbers),
-                device=started.device,
-                rows=rows,
-                tokens=int(lengths.sum()),
-                padded_tokens=int(lengths.sum()) if started.packed else int(lengths.max()) * rows,
-                longest=int(lengths.max()),
-                bad_rows=int(encoded.bad.sum()),
-                packed=started.packed,
-                fp32_rows=encoded.fp32_rows,
-                predicted_bytes=started.predicted_bytes,
-                measured_bytes=started.measured_bytes,
-                wait_seconds=encoded.waited,
-                forward_seconds=encoded.seconds,
-                memory_before=started.before,
-                memory=started.after,
+        for number, (ran_on, positions) in enumerate(started.parts()):
+            rows, lengths = ran_on.rows, started.lengths[positions]
+            self._emit(
+                BatchEncoded(
+                    collection=self.collection,
+                    model=self.plan.name,
+                    model_pass=self.plan.number,
+                    batch_index=next(self._batch_numbers),
+                    device=ran_on.device,
+                    dtype=ran_on.dtype,
+                    rows=rows,
+                    planned_rows=started.planned_rows,
+                    tokens=int(lengths.sum()),
+                    padded_tokens=int(lengths.sum()) if started.packed else int(lengths.max()) * rows,
+                    longest=int(lengths.max()),
+                    bad_rows=int(encoded.bad[positions].sum()),
+                    packed=started.packed,
+                    # what belongs to the batch as a whole is told with its first part
+                    fp32_rows=encoded.fp32_rows if not number else 0,
+                    predicted_bytes=started.predicted_bytes if not number else 0,
+                    measured_bytes=started.measured_bytes if not number else 0,
+                    wait_seconds=encoded.waited if not number else 0.0,
+                    forward_seconds=encoded.seconds if not number else 0.0,
+                    memory_before=started.before,
+                    memory=started.after,
+                )
             )
-        )
 
     def mitigated(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
         """The course was changed."""

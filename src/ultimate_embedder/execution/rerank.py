@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.batching import BatchCutter
+from ultimate_embedder.batching import BATCH_TOKENS, Batch, plan_batches
 from ultimate_embedder.devices import Device, Leases
 from ultimate_embedder.events import Emit, Mitigated
-from ultimate_embedder.execution.encode import ENOUGH_TOKENS
 from ultimate_embedder.execution.ladder import Mitigation
 from ultimate_embedder.execution.placement import Placement, place
 from ultimate_embedder.execution.worker import Worker
@@ -37,7 +36,9 @@ def rerank(
         placement = lease.occupy(Placement, lambda: place(reranker, devices, "none", report))
         model, device = placement.seats[0]
         worker = Worker(model, device, fp32, report, is_bad=lambda rows: ~np.isfinite(rows).all(axis=1))
-        cutter = BatchCutter(pairs.lengths, device.fixed_budget_tokens or ENOUGH_TOKENS)
-        while batch := cutter.cut(worker.most_rows):
-            scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]
+        for planned in plan_batches(pairs.lengths, device.fixed_budget_tokens or BATCH_TOKENS):
+            rest: Batch | None = planned
+            while rest is not None:
+                batch, rest = rest.split(worker.rows_that_fit(rest, len(planned.rows)))
+                scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]
     return scores

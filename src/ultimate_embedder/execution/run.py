@@ -9,7 +9,7 @@ import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import RunConfig
-from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished
+from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished, Warned
 from ultimate_embedder.execution.executor import Executor, PassWork
 from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU
 from ultimate_embedder.execution.pass_events import PassEvents
@@ -77,6 +77,7 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
         waiting=[plan.number for plan in waiting],
         needs={plan.number: executor.memory_need(plan) for plan in waiting} if together else {},
         cores=usable_cores(),
+        share=session.config.companions == "share",
     )
     for stage in stages:
         _run_stage(stage, collection, {work.plan.number: work for work in works}, executor, session)
@@ -114,8 +115,9 @@ def _choose_mode(
         return "exclusive", "all vectors are stored: nothing is to be encoded"
     if len(waiting) == 1:
         return "exclusive", f"only {waiting[0].name} has texts to encode"
-    cards = [room.room_bytes for room in rooms if room.has_ceiling]
-    return choose_mode([executor.memory_need(plan) for plan in waiting] if cards else [], cards)
+    cards = [room for room in rooms if room.has_ceiling]
+    needs = [executor.memory_need(plan) for plan in waiting] if cards else []
+    return choose_mode(needs, cards, share=config.companions == "share")
 
 
 def _run_stage(
@@ -127,7 +129,7 @@ def _run_stage(
         _start_pass(place, collection, works[place.plan.number], session)
     done = _run_steps(stage, collection, works, executor, session.emit)
     for place in stage.places:
-        _finish_pass(place.plan, collection, works[place.plan.number], done[place.plan.number], session)
+        _finish_pass(place, collection, works[place.plan.number], done[place.plan.number], session)
 
 
 def _run_steps(
@@ -156,11 +158,11 @@ def _moving_share(results: Sequence[StepResult]) -> float:
 
 
 def _report_placements(stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], emit: Emit) -> None:
-    """Say where companions work, if that is not where the primary does."""
+    """Say where companions work, and why."""
     busy = [place for place in stage.places if works[place.plan.number].texts.count(collection.rows)]
     primary = busy[0].devices if busy else ()
-    for place in busy[1:]:  # on a CPU all are in one place
-        if place.devices != primary:
+    for place in busy[1:]:
+        if place.why:
             emit(
                 CompanionPlaced(
                     collection=collection.name,
@@ -168,6 +170,7 @@ def _report_placements(stage: Stage, collection: CollectionWork, works: Mapping[
                     model=place.plan.name,
                     device=place.devices[0],
                     primary_device=primary[0],
+                    why=place.why,
                 )
             )
 
@@ -186,12 +189,18 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
 
 
-def _finish_pass(
-    plan: PassPlan, collection: CollectionWork, work: PassWork, done: TaskResult, session: Session
-) -> None:
+def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, done: TaskResult, session: Session) -> None:
+    plan = place.plan
     store, keys = collection.stores[plan.number], collection.table.keys
     if plan.identity.dtype == "int8" and session.stop.reason is None:
         check_precision(plan, collection.name, collection.table, store, session, new_rows=done.rows)
+    on_cpu = done.rows_on.get("cpu", 0)
+    if on_cpu and place.devices != ("cpu",):
+        message = (
+            f"{plan.name}: {on_cpu} of {done.rows} texts were encoded on the CPU, in fp32: no GPU had room for them. "
+            "Free GPU memory, or lower --max-tokens."
+        )
+        session.emit(Warned(collection=collection.name, message=message))
     work.events.finished(
         done, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
     )

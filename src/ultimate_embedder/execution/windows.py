@@ -11,10 +11,10 @@ import numpy as np
 from ultimate_embedder.batching import points_to_predict
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
-from ultimate_embedder.planning import Rows
+from ultimate_embedder.planning import WINDOW_ROWS, Rows
 from ultimate_embedder.vectors import TokenStore
 
-FIRST_WINDOW_TEXTS, WINDOW_TEXTS = 256, 4096  # the devices wait for the first; each may be four times the last
+FIRST_WINDOWS = (256, 1024)  # rows at which the first windows end: the devices wait for the first of them
 WINDOW_CHARACTERS = 16 << 20  # long texts close a window early
 
 
@@ -40,25 +40,37 @@ class TableTexts:
         return int(self._wanted[rows.start : rows.stop].sum())
 
     def read(self, rows: Rows) -> Iterator[tuple[np.ndarray, list[str]]]:
-        """Yield keys and texts of the wanted ones, a window at a time."""
+        """Yield keys and texts of the wanted ones, a window at a time.
+
+        A window ends at a row of the table that depends on nothing else, so that windows are the same however the
+        rows are divided into turns, as long as these end where windows do.
+        """
         wanted = np.zeros_like(self._wanted)
         wanted[rows.start : rows.stop] = self._wanted[rows.start : rows.stop]
         numbers: list[int] = []
         texts: list[str] = []
-        characters, enough = 0, FIRST_WINDOW_TEXTS
+        characters, end = 0, _window_end(rows.start)
         for block in self._table.blocks(wanted):
             for row, text in enumerate(block.texts, block.start):
+                if numbers and (row >= end or characters >= WINDOW_CHARACTERS):
+                    yield self._table.keys[numbers], texts
+                    numbers, texts, characters = [], [], 0
                 if not wanted[row]:
                     continue
+                end = _window_end(row)
                 numbers.append(row)
                 texts.append(text)
                 characters += len(text)
-                if len(numbers) == enough or characters >= WINDOW_CHARACTERS:
-                    yield self._table.keys[numbers], texts
-                    numbers, texts, characters = [], [], 0
-                    enough = min(WINDOW_TEXTS, 4 * enough)
         if numbers:
             yield self._table.keys[numbers], texts
+
+
+def _window_end(row: int) -> int:
+    """The row of the table at which the window of `row` ends."""
+    for end in FIRST_WINDOWS:
+        if row < end:
+            return end
+    return (row // WINDOW_ROWS + 1) * WINDOW_ROWS
 
 
 def tokenize_windows(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.existing import ExistingExports, find_exports
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.formats import (
     DEFAULT_EXPORTS,
@@ -26,6 +27,7 @@ __all__ = [
     "DEFAULT_EXPORTS",
     "EXPORTS",
     "EXPORT_KINDS",
+    "ExistingExports",
     "ExportFormat",
     "Points",
     "PointsFile",
@@ -33,6 +35,7 @@ __all__ = [
     "estimate_export_bytes",
     "export_problem",
     "find_export",
+    "find_exports",
     "has_exports",
     "point_id",
     "read_export_journal",

@@ -92,6 +92,16 @@ class Points:
     def __len__(self) -> int:
         return int(self._kept.sum())
 
+    @property
+    def distinct_texts(self) -> int:
+        """Different texts among the chunks."""
+        return self._table.distinct_texts()
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The passes that the vectors are made of."""
+        return self._fused.fingerprints
+
     def blocks(self) -> Iterator[PointBlock]:
         """Yield the points block by block."""
         for rows in self._table.blocks(self._kept):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -13,14 +14,25 @@ from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
-from ultimate_embedder.output import (
-    CollectionOutput,
-)
+from ultimate_embedder.output import CollectionOutput
 from ultimate_embedder.types import ExportedFile
 
 
-def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit, *, fresh: bool = False) -> None:
-    """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`."""
+def write_exports(
+    points: Points,
+    folder: Path,
+    kinds: Sequence[str],
+    emit: Emit,
+    *,
+    found: int | None = None,
+    fresh: bool = False,
+) -> None:
+    """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`.
+
+    `found`: records in the chunk files, with those that were rejected. It is kept in the journal, for a later run that
+    skips the collection.
+    """
+    described = _describe(points, found)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
@@ -35,7 +47,8 @@ def write_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit
                 _delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
             noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
-            journal[kind] = noted
+        if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
+            journal[kind] = noted | described
             write_json(CollectionOutput(folder).export_journal, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
@@ -46,6 +59,17 @@ def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
     """Whether a collection has exports of all these kinds, up to date or not."""
     journal = read_export_journal(folder)
     return bool(kinds) and all(kind in journal and (folder / journal[kind]["name"]).exists() for kind in kinds)
+
+
+def _describe(points: Points, found: int | None) -> dict[str, Any]:
+    """What a run that skips the collection reports of it."""
+    return {
+        "found": found,
+        "distinct_texts": points.distinct_texts,
+        "target": points.target,
+        "passes": points.fingerprints,
+        "vectors": [dataclasses.asdict(spec) for spec in points.vectors],
+    }
 
 
 def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:
@@ -85,7 +109,8 @@ def _checksum(path: Path) -> str:
 def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
     """The journal of a collection's exports, by kind."""
     try:
-        journal: dict[str, dict[str, Any]] = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
+        journal = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return {kind: noted for kind, noted in journal.items() if "name" in noted}
+    entries = journal.items() if isinstance(journal, dict) else ()
+    return {kind: noted for kind, noted in entries if isinstance(noted, dict) and "name" in noted}

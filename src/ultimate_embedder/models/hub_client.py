@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import ModelError
+from ultimate_embedder.errors import DownloadError, ModelError
 from ultimate_embedder.events import Emit, ModelBytesFetched, Retried
 from ultimate_embedder.files import file_sha256, sync_folder
 from ultimate_embedder.models.hub_cache import HubFile, repo_folder
+from ultimate_embedder.models.registry import name_to_pull
 from ultimate_embedder.retry import Temporary, call_with_retries
 from ultimate_embedder.types import ModelSpec
 
@@ -112,10 +113,14 @@ class HubClient:
         try:
             return call_with_retries(call, temporary, note, self._access.retry)
         except Exception as error:
-            if isinstance(error, _RefusedError | _DamagedError | OSError) or temporary(error):
-                words = self._refusal(error) if isinstance(error, _RefusedError) else _describe_error(error)
-                raise ModelError(f"cannot {what} from {self._access.endpoint}: {words}") from error
-            raise
+            from_hub = isinstance(error, _RefusedError | _DamagedError) or temporary(error)
+            if not from_hub and not isinstance(error, OSError):
+                raise
+            words = self._refusal(error) if isinstance(error, _RefusedError) else _describe_error(error)
+            problem = f"cannot {what} from {self._access.endpoint}: {words}"
+            if not from_hub:  # of this machine, such as a full disk
+                raise ModelError(problem) from error
+            raise DownloadError(name_to_pull(self._spec), problem) from error
 
     def _refusal(self, error: _RefusedError) -> str:
         if error.status == 404 and self._spec.revision:

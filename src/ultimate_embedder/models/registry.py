@@ -95,6 +95,11 @@ def find_spec(name: str) -> ModelSpec | None:
     return None
 
 
+def name_to_pull(spec: ModelSpec) -> str:
+    """What `models pull` takes for a model: one that is not in the registry has its hub id only."""
+    return spec.key if find_spec(spec.key) else spec.hub_id
+
+
 def unknown_model(name: str) -> ModelError:
     """The error for a name that is neither a registry key nor a folder."""
     hint = suggest(name, [spec.key for spec in MODELS])

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import MissingModelError, ModelError
+from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
-from ultimate_embedder.models.registry import find_spec, unknown_model
+from ultimate_embedder.models.registry import find_spec, name_to_pull, unknown_model
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
 
@@ -121,14 +121,22 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedMod
     if cached is not None and not cached.problems:
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
-        # an unregistered model can be downloaded by its hub id only
-        raise MissingModelError(spec.key if find_spec(spec.key) else spec.hub_id, _why_missing(spec, cached, access))
+        raise MissingModelError(name_to_pull(spec), _why_missing(spec, cached, access))
     fetched = download(spec, access, emit)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
 
 
 def _refreshed(spec: ModelSpec, cached: Snapshot | None, access: HubAccess, emit: Emit) -> ResolvedModel:
-    fetched = download(spec, access, emit)
+    try:
+        fetched = download(spec, access, emit)
+    except DownloadError as error:
+        if cached is None or cached.problems:
+            raise
+        # it is not missing: a run without it, where that is allowed, would be of other models than necessary
+        raise ModelError(
+            f"{spec.key} cannot be refreshed: {error.problem.rstrip('.')}. It is in {cached.path}: to use it as it "
+            "is, drop --refresh-cache."
+        ) from error
     before = cached.commit if cached else None
     if before is None:
         note = f"downloaded at commit {fetched.commit}"

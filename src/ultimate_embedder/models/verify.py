@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.files import file_sha256
@@ -15,17 +16,39 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
-def files_digest(folder: Path) -> str:
-    """One checksum over the names and contents of a model's files.
+@dataclass(frozen=True)
+class ModelFile:
+    """A file of a model; the name is relative to the model's folder."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+def list_files(folder: Path) -> list[ModelFile]:
+    """Every file of a model, with its checksum.
 
     Large files in a Hugging Face cache are links to blobs named by their sha256, so they are not read.
     """
-    digest = hashlib.sha256()
+    files = []
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         name = path.resolve().name
-        content = name if path.is_symlink() and SHA256.fullmatch(name) else file_sha256(path)
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        sha256 = name if path.is_symlink() and SHA256.fullmatch(name) else file_sha256(path)
+        files.append(ModelFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256))
+    return files
+
+
+def digest_of(files: Sequence[ModelFile]) -> str:
+    """One checksum over the names and contents of a model's files."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0{file.sha256}\n".encode())
     return digest.hexdigest()
+
+
+def files_digest(folder: Path) -> str:
+    """One checksum over the names and contents of all files below a folder."""
+    return digest_of(list_files(folder))
 
 
 def verify_snapshot(snapshot: Snapshot) -> Iterator[str]:

@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.planning.modes import (
     MODES,
+    Assignment,
+    DeviceRoom,
     MemoryNeed,
     Mode,
     assign_devices,
     choose_mode,
 )
 from ultimate_embedder.planning.steps import (
-    DeviceRoom,
+    WINDOW_ROWS,
     Place,
     Rows,
     Stage,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODES",
+    "WINDOW_ROWS",
+    "Assignment",
     "DeviceRoom",
     "MemoryNeed",
     "Mode",

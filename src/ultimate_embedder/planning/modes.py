@@ -38,43 +38,93 @@ class MemoryNeed:
     comfortable_bytes: int
 
 
+@dataclass(frozen=True)
+class DeviceRoom:
+    """A device as planning sees it."""
+
+    name: str
+    has_ceiling: bool
+    """Whether its memory is limited, as a card's is; the CPU's is not."""
+    room_bytes: int = 0
+    """What models may allocate there; 0 where there is no ceiling."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The card that a model gets, by number, and why that one; None stands for the CPU."""
+
+    card: int | None
+    why: str
+
+
 def assign_devices(
-    needs: Sequence[MemoryNeed], room_bytes: Sequence[int], *, comfortably: bool = False
-) -> list[int | None]:
-    """A device for each model that is to stay there: the first for the primary, the next with room for each companion.
+    needs: Sequence[MemoryNeed], cards: Sequence[DeviceRoom], *, share: bool = False, comfortably: bool = False
+) -> list[Assignment]:
+    """A device for each model that is to stay there: the first card for the primary, for each companion the next one
+    with room for its weights and a batch, else the CPU. The primary's card stays the primary's, unless models may
+    `share` it; even then they do so only where all have room for comfortable batches.
 
-    None stands for the CPU. Models may share a device: one forward is run at a time, so that they need room for all
-    their weights and for the largest of their batches. With the primary a companion shares only in comfort.
+    One forward is run at a time on a card, so that models on it need room for all their weights and for the largest of
+    their batches. `comfortably` asks for room for comfortable batches everywhere.
     """
-    tenants: list[list[MemoryNeed]] = [[] for _ in room_bytes]
+    tenants: list[list[MemoryNeed]] = [[] for _ in cards]
     tenants[0].append(needs[0])
-    places: list[int | None] = [0]
+    found = [Assignment(0, "the primary has the first GPU")]
     for need in needs[1:]:
-        others = sorted(range(1, len(room_bytes)), key=lambda device: len(tenants[device]))
+        others = sorted(range(1, len(cards)), key=lambda card: len(tenants[card]))
         fitting = (
-            device
-            for device in [*others, 0]
-            if _bytes([*tenants[device], need], comfortably or device == 0) <= room_bytes[device]
+            card
+            for card in [*others, *([0] if share else [])]
+            if _bytes([*tenants[card], need], comfortably or card == 0) <= cards[card].room_bytes
         )
-        places.append(next(fitting, None))
-        if (place := places[-1]) is not None:
-            tenants[place].append(need)
-    return places
+        card = next(fitting, None)
+        found.append(Assignment(card, _why(need, card, cards, tenants, share=share)))
+        if card is not None:
+            tenants[card].append(need)
+    return found
 
 
-def choose_mode(needs: Sequence[MemoryNeed], room_bytes: Sequence[int]) -> tuple[str, str]:
+def _why(
+    need: MemoryNeed,
+    card: int | None,
+    cards: Sequence[DeviceRoom],
+    tenants: Sequence[Sequence[MemoryNeed]],
+    *,
+    share: bool,
+) -> str:
+    if card is not None and card > 0:
+        return f"{cards[card].name} has room for it"
+    if len(cards) == 1:
+        nowhere = "there is no second GPU"
+    else:
+        rooms = ", ".join(f"{each.name} has {_megabytes(each.room_bytes)}" for each in cards[1:])
+        least = min(_bytes([*tenants[each], need], comfortable=False) for each in range(1, len(cards)))
+        nowhere = f"no other GPU has {_megabytes(least)} for it ({rooms})"
+    if card == 0:
+        return f"{nowhere}; it shares {cards[0].name} with the primary, as --companions share allows"
+    return nowhere if not share else f"{nowhere}, and {cards[0].name} has no room beside the primary"
+
+
+def choose_mode(needs: Sequence[MemoryNeed], cards: Sequence[DeviceRoom], *, share: bool = False) -> tuple[str, str]:
     """What `auto` means: all models at once where each has room for comfortable batches, else one after the other."""
-    if not room_bytes:
+    if not cards:
         return "exclusive", "on a CPU models at the same time would only share its cores"
-    if _bytes(needs[:1], comfortable=True) > room_bytes[0]:
-        return "exclusive", f"{needs[0].model} needs the first device to itself, and more"
-    for need, place in zip(needs, assign_devices(needs, room_bytes, comfortably=True), strict=True):
-        if place is None:
-            wanted = _bytes([need], comfortable=True)
-            return "exclusive", f"no device has {wanted / 1e6:,.0f} MB for {need.model} beside the models before it"
-    return "simultaneous", "all models fit on the devices with room for comfortable batches"
+    if _bytes(needs[:1], comfortable=True) > cards[0].room_bytes:
+        return "exclusive", f"{needs[0].model} needs the first GPU to itself, and more"
+    assigned = assign_devices(needs, cards, share=share, comfortably=True)
+    for need, assignment in zip(needs, assigned, strict=True):
+        if assignment.card is None:
+            hint = "" if share else "; the primary's GPU is not shared (--companions share allows it)"
+            wanted = _megabytes(_bytes([need], comfortable=True))
+            return "exclusive", f"no GPU has {wanted} for {need.model} beside the models before it{hint}"
+    shared = ", companions share the primary's" if any(each.card == 0 for each in assigned[1:]) else ""
+    return "simultaneous", f"all models fit on the GPUs with room for comfortable batches{shared}"
 
 
 def _bytes(needs: Sequence[MemoryNeed], comfortable: bool) -> int:
     activations = [need.comfortable_bytes if comfortable else need.smallest_bytes for need in needs]
     return sum(need.weight_bytes for need in needs) + max(activations)
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"

@@ -23,6 +23,10 @@ class PassPlan:
     model: ResolvedModel
     weight: float
     identity: PassIdentity
+    batch_tokens: int | None = None
+    """The most padded tokens of a batch, if the user has set it; memory may make it less."""
+    batch_rows: int | None = None
+    """The most rows of a batch, likewise."""
 
     @property
     def name(self) -> str:
@@ -46,9 +50,17 @@ def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *,
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
     _check_fusion(config, models)
+    _check_batch_hints(config, models)
     total = sum(choice.weight for choice, _ in models)
     return [
-        PassPlan(number, model, choice.weight / total, _identity(config, model, dtype))
+        PassPlan(
+            number=number,
+            model=model,
+            weight=choice.weight / total,
+            identity=_identity(config, model, dtype, on_cpu=on_cpu),
+            batch_tokens=config.batch_tokens_for(choice.name, model.name),
+            batch_rows=config.batch_rows,
+        )
         for number, (choice, model) in enumerate(models)
     ]
 
@@ -65,7 +77,15 @@ def _check_fusion(config: RunConfig, models: Sequence[ChosenModel]) -> None:
         plan_fusion(config.fusion, [as_candidate(model, choice.weight, dim or 0) for (choice, model), dim in pairs])
 
 
-def _identity(config: RunConfig, model: ResolvedModel, dtype: str) -> PassIdentity:
+def _check_batch_hints(config: RunConfig, models: Sequence[ChosenModel]) -> None:
+    names = [name for choice, model in models for name in (choice.name, model.name)]
+    for hint in config.batch_tokens:
+        if hint.model is not None and hint.model not in names:
+            known = ", ".join(model.name for _, model in models)
+            raise UsageError(f"--batch-tokens {hint.model}={hint.tokens}: the models are {known}.")
+
+
+def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bool) -> PassIdentity:
     prompt = model.spec.document_prompt if model.spec else None
     return PassIdentity(
         model=model.name,
@@ -75,4 +95,6 @@ def _identity(config: RunConfig, model: ResolvedModel, dtype: str) -> PassIdenti
         max_tokens=config.max_tokens or config.token_cap,
         dim=config.dim,
         document_prompt=prompt.text if prompt else None,
+        # a rule, not a race: on a CPU rows end to end save the padding, on a card they cost many small kernels
+        layout="packed" if on_cpu and config.backend == "torch" else "padded",
     )

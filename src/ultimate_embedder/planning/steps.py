@@ -10,23 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ultimate_embedder.planning.modes import MemoryNeed, Mode, assign_devices
+from ultimate_embedder.planning.modes import Assignment, DeviceRoom, MemoryNeed, Mode, assign_devices
 
 if TYPE_CHECKING:
     from ultimate_embedder.planning.passes import PassPlan
 
-LOCKSTEP_TEXTS = 4096  # passes that work together wait for each other after so many texts
-
-
-@dataclass(frozen=True)
-class DeviceRoom:
-    """A device as planning sees it."""
-
-    name: str
-    has_ceiling: bool
-    """Whether its memory is limited, as a card's is; the CPU's is not."""
-    room_bytes: int = 0
-    """What models may allocate there; 0 where there is no ceiling."""
+WINDOW_ROWS = 4096  # windows, turns and the waits of passes for each other end at multiples of this row
 
 
 @dataclass(frozen=True)
@@ -54,6 +43,8 @@ class Place:
     refuges: tuple[str, ...] = ()
     cpu_workers: int | None = None
     """How many cores it gets on the CPU; None for all."""
+    why: str = ""
+    """Why a companion is there."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +67,22 @@ class Step:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did: rows encoded, the largest batch by device, and how long it had its devices."""
+    """What a task did: rows encoded and the largest batch, by device, and how long it had its devices."""
 
-    rows: int = 0
+    rows_on: Mapping[str, int] = field(default_factory=dict)
     largest_batch: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
+    @property
+    def rows(self) -> int:
+        """All rows that were encoded."""
+        return sum(self.rows_on.values())
+
     def __add__(self, other: TaskResult) -> TaskResult:
-        devices = dict.fromkeys([*self.largest_batch, *other.largest_batch])
+        devices = dict.fromkeys([*self.rows_on, *other.rows_on])
+        rows = {name: self.rows_on.get(name, 0) + other.rows_on.get(name, 0) for name in devices}
         largest = {name: max(self.largest_batch.get(name, 0), other.largest_batch.get(name, 0)) for name in devices}
-        return TaskResult(self.rows + other.rows, largest, self.seconds + other.seconds)
+        return TaskResult(rows, largest, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True)
@@ -103,14 +100,16 @@ class StepResult:
 class Turn:
     """How long a model works before the next one has its turn: long enough for moving weights to be a small part."""
 
-    first_texts: int = 4096
+    first_texts: int = WINDOW_ROWS
     most_texts: int = 1 << 18
     moving_share: float = 0.05
+    multiple_of: int = WINDOW_ROWS
 
     def next_texts(self, results: Sequence[StepResult]) -> int:
         """Texts of the next turn, by what the last one took."""
         wanted = [min(self.most_texts, self._texts_for(each)) for each in results if each.texts]
-        return max([self.first_texts, *wanted])
+        texts = max([self.first_texts, *wanted])
+        return -(-texts // self.multiple_of) * self.multiple_of
 
     def _texts_for(self, result: StepResult) -> int:
         working = result.moving_seconds * (1 - self.moving_share) / self.moving_share
@@ -134,7 +133,7 @@ class Stage:
         """The steps over some rows."""
         tasks = [Task(place.plan, rows, place) for place in self.places]
         if self.together:
-            return [Step(tuple(tasks), LOCKSTEP_TEXTS)]
+            return [Step(tuple(tasks), WINDOW_ROWS)]
         return [Step((task,)) for task in tasks]
 
 
@@ -146,14 +145,16 @@ def plan_stages(
     waiting: Collection[int],
     needs: Mapping[int, MemoryNeed],
     cores: int,
+    share: bool = False,
 ) -> tuple[Stage, ...]:
     """The stages of a collection. `waiting` are the numbers of the passes that have texts to encode.
 
-    `needs` has the memory that these take, where models are to share devices that have a ceiling.
+    `needs` has the memory that these take, where models are to share devices that have a ceiling. `share` lets
+    companions onto the primary's.
     """
     if mode.together:
         busy = [plan for plan in passes if plan.number in waiting]
-        return (Stage(_places_together(passes, busy, devices, needs, cores), together=True),)
+        return (Stage(_places_together(passes, busy, devices, needs, cores, share), together=True),)
     names = tuple(device.name for device in devices)
     places = tuple(Place(plan, names) for plan in passes)
     if mode.lease == "turn":
@@ -167,24 +168,26 @@ def _places_together(
     devices: Sequence[DeviceRoom],
     needs: Mapping[int, MemoryNeed],
     cores: int,
+    share: bool,
 ) -> tuple[Place, ...]:
     """A device for each pass, all at the same time; passes that have nothing to do take none."""
     cards = [device for device in devices if device.has_ceiling]
     if not cards or not busy:
-        share = max(1, cores // max(1, len(busy)))
-        return tuple(Place(plan, ("cpu",), cpu_workers=share) for plan in passes)
-    assigned = assign_devices([needs[plan.number] for plan in busy], [card.room_bytes for card in cards])
-    device_of = {plan.number: place for plan, place in zip(busy, assigned, strict=True)}
+        workers = max(1, cores // max(1, len(busy)))
+        return tuple(Place(plan, ("cpu",), cpu_workers=workers) for plan in passes)
+    assigned = assign_devices([needs[plan.number] for plan in busy], cards, share=share)
+    assignment_of = {plan.number: assignment for plan, assignment in zip(busy, assigned, strict=True)}
     return tuple(
-        _place(plan, device_of[plan.number], cards, is_primary=plan is busy[0])
-        if plan.number in device_of
+        _place(plan, assignment_of[plan.number], cards, is_primary=plan is busy[0])
+        if plan.number in assignment_of
         else Place(plan, (devices[0].name,))
         for plan in passes
     )
 
 
-def _place(plan: PassPlan, device: int | None, cards: Sequence[DeviceRoom], *, is_primary: bool) -> Place:
-    if device is None:
-        return Place(plan, ("cpu",), refuges=tuple(card.name for card in cards[1:]))
-    refuges = () if is_primary else tuple(card.name for number, card in enumerate(cards) if number not in (0, device))
-    return Place(plan, (cards[device].name,), refuges)
+def _place(plan: PassPlan, assignment: Assignment, cards: Sequence[DeviceRoom], *, is_primary: bool) -> Place:
+    if is_primary:
+        return Place(plan, (cards[0].name,))
+    card = assignment.card
+    refuges = tuple(each.name for number, each in enumerate(cards) if number not in (0, card))
+    return Place(plan, ("cpu",) if card is None else (cards[card].name,), refuges, why=assignment.why)

@@ -1,17 +1,18 @@
 """Progress, summary and event log of a run."""
 
+from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
-from ultimate_embedder.summary import CollectionSummary, RunSummary, json_schema
+from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 __all__ = [
     "CollectionSummary",
     "EventLog",
     "RunSummary",
     "SummaryBuilder",
-    "json_schema",
+    "add_exports",
     "make_progress",
     "print_summary",
 ]

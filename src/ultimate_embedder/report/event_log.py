@@ -10,10 +10,14 @@ from ultimate_embedder.events import Event, RunStarted
 
 
 class EventLog:
-    """Writes each event as a line. The file is created by `RunStarted`, so a dry run or an invalid one writes none."""
+    """Writes each event as a line. The file is created by `RunStarted`, so a dry run or an invalid one writes none.
 
-    def __init__(self, path: Path) -> None:
+    With `append` the events follow those of the run before.
+    """
+
+    def __init__(self, path: Path, *, append: bool = False) -> None:
         self._path = path
+        self._append = append
         self._file: FileIO | None = None
         self.problem: str | None = None
         """Why events are missing from the file, or None."""
@@ -22,7 +26,7 @@ class EventLog:
         """Take one event."""
         try:
             if isinstance(event, RunStarted):
-                self._file = open(self._path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
+                self._file = FileIO(self._path, "ab" if self._append else "wb")
             if self._file is not None:
                 self._file.write(json.dumps(event.as_dict(), ensure_ascii=False).encode() + b"\n")
         except OSError as error:  # a full disk: the store will fail too and raise the error

@@ -79,6 +79,8 @@ class Progress:
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
                 bar.say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
+            case events.CompanionPlaced():
+                bar.say(f"{name}: {event.model} works on {event.device}: {event.why}")
             case events.PassStarted() if event.texts > event.stored_texts:
                 label = f"{name} · {event.model} on {', '.join(event.devices)}"
                 bar.begin(event.model, label, event.texts, event.stored_texts)

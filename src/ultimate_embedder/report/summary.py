@@ -16,18 +16,22 @@ from ultimate_embedder import events
 from ultimate_embedder._version import __version__
 from ultimate_embedder.summary import (
     Agreement,
+    ChunkCounts,
     CollectionSummary,
     DuplicateChunkId,
     ExportSummary,
     FusionSummary,
     LeaseSummary,
+    MissingModel,
     MitigationSummary,
     ModelSummary,
     PassSummary,
     RejectedRecord,
     RunOptions,
     RunSummary,
+    TelemetrySummary,
 )
+from ultimate_embedder.types import ExportedFile
 
 LIBRARIES = (
     "torch",
@@ -47,7 +51,9 @@ MOST_LISTED = 10_000  # more rejected records or duplicate ids are only counted 
 class SummaryBuilder:
     """An event sink whose `summary` is always up to date, even if the run fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry_of: Callable[[str], TelemetrySummary] | None = None) -> None:
+        """`telemetry_of` gives the telemetry of a collection, for a summary that has it."""
+        self._telemetry_of = telemetry_of
         self.summary = RunSummary(
             versions=_versions(),
             machine=_machine(),
@@ -62,6 +68,7 @@ class SummaryBuilder:
             events.IdDuplicated: self._id_duplicated,
             events.ChunksLoaded: self._chunks_loaded,
             events.ModelResolved: self._model_resolved,
+            events.ModelMissing: self._model_missing,
             events.ModelLoaded: self._model_loaded,
             events.ModeChosen: self._mode_chosen,
             events.LeaseAcquired: self._lease_acquired,
@@ -78,6 +85,8 @@ class SummaryBuilder:
             events.CompanionPlaced: self._mitigated,
             events.Mitigated: self._mitigated,
             events.Warned: self._warned,
+            events.ModelMissing: self._model_missing,
+            events.CollectionSkipped: self._collection_skipped,
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
@@ -135,6 +144,12 @@ class SummaryBuilder:
         self._models[event.model] = ModelSummary(
             **{key: fields[key] for key in ModelSummary.model_fields if key in fields}
         )
+
+    def _model_missing(self, event: events.ModelMissing) -> None:
+        self.summary.missing_models.append(MissingModel(model=event.model, why=event.why))
+        begin = f"continuing without {event.model}"
+        if not any(warning.startswith(begin) for warning in self.summary.warnings):  # a later run of a session: no more
+            self.summary.warnings.append(f"{begin}: it {event.why}")
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
@@ -203,8 +218,10 @@ class SummaryBuilder:
         current.forward_seconds += event.forward_seconds
         current.wait_seconds += event.wait_seconds
         current.fp32_rows += event.fp32_rows
-        done = current.tokens_by_device.get(event.device, 0)
-        current.tokens_by_device[event.device] = done + event.tokens
+        for counts, key in ((current.tokens_by_device, event.device), (current.tokens_by_dtype, event.dtype)):
+            counts[key] = counts.get(key, 0) + event.tokens
+        current.reduced_batches += event.rows < event.planned_rows
+        current.largest_batch_tokens = max(current.largest_batch_tokens, event.padded_tokens)
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
         current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
         if event.measured_bytes and event.predicted_bytes:
@@ -224,6 +241,10 @@ class SummaryBuilder:
         current.dim, current.truncated = event.dim, event.truncated
         current.seconds = event.seconds
         current.batch_rows = event.batch_rows
+        if event.devices:  # those that worked; before, those that were planned
+            current.devices = _in_order(event.devices, planned=current.devices)
+        if len(current.tokens_by_dtype) == 1:
+            (current.dtype,) = current.tokens_by_dtype
         settled = [
             error
             for (number, _), errors in self._prediction_errors.items()
@@ -248,24 +269,14 @@ class SummaryBuilder:
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
         collection = self._of(event)
-        collection.chunks.embedded = event.points
+        collection.chunks.embedded, collection.vectors = event.points, list(event.vectors)
         if collection.fusion is not None:
             collection.fusion.vectors = list(event.vectors)
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)
-        exported = event.exported
         collection.seconds_by_stage["export"] += event.seconds
-        collection.exports.append(
-            ExportSummary(
-                kind=exported.kind,
-                path=str(exported.path),
-                rows=exported.rows,
-                size_bytes=exported.size_bytes,
-                sha256=exported.sha256,
-                seconds=event.seconds,
-            )
-        )
+        collection.exports.append(_export_summary(event.exported, event.seconds))
 
     def _mitigated(self, event: events.Mitigated | events.CompanionPlaced) -> None:
         entry = MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
@@ -274,22 +285,59 @@ class SummaryBuilder:
     def _warned(self, event: events.Warned) -> None:
         (self._of(event) if event.collection else self.summary).warnings.append(event.message)
 
+    def _collection_skipped(self, event: events.CollectionSkipped) -> None:
+        collection = self._of(event)
+        collection.chunks = ChunkCounts(
+            found=event.found,
+            embedded=event.embedded,
+            rejected=event.rejected,
+            distinct_texts=event.distinct_texts,
+        )
+        collection.vectors = list(event.vectors)
+        collection.exports = [_export_summary(exported, seconds=0.0) for exported in event.exports]
+        collection.target_qdrant_collection = event.target
+
     def _collection_finished(self, event: events.CollectionFinished) -> None:
         collection = self._of(event)
         collection.status, collection.error = event.status, event.error
-        collection.target_qdrant_collection = event.target_qdrant_collection
+        if event.target_qdrant_collection is not None:
+            collection.target_qdrant_collection = event.target_qdrant_collection
         if self.summary.options and self.summary.options.gradient_checkpointing:
-            collection.warnings.append(_about_checkpointing(collection))
+            collection.warnings.append(about_checkpointing(collection))
         collection.seconds = event.seconds
+        self._add_telemetry(collection)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.summary.error, self.summary.seconds = event.error, event.seconds
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
+                self._add_telemetry(collection)
+
+    def _add_telemetry(self, collection: CollectionSummary) -> None:
+        if self._telemetry_of is not None and collection.passes:
+            collection.telemetry = self._telemetry_of(collection.collection)
 
 
-def _about_checkpointing(collection: CollectionSummary) -> str:
+def _in_order(names: list[str], planned: list[str]) -> list[str]:
+    """The devices that worked, each once, in the order of the plan; a group is taken apart."""
+    worked = {name for group in names for name in group.split("+")}
+    return [*(name for name in planned if name in worked), *sorted(worked - set(planned))]
+
+
+def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
+    return ExportSummary(
+        kind=exported.kind,
+        path=str(exported.path),
+        rows=exported.rows,
+        size_bytes=exported.size_bytes,
+        sha256=exported.sha256,
+        seconds=seconds,
+    )
+
+
+def about_checkpointing(collection: CollectionSummary) -> str:
+    """What gradient checkpointing did for a collection, and what was done instead."""
     used = sorted({mitigation.type for mitigation in collection.mitigations})
     instead = f"used instead: {', '.join(used)}" if used else "no other mitigation was needed"
     return f"gradient checkpointing saves memory in training only; nothing was switched on, {instead}"

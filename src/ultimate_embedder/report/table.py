@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO
 
-from ultimate_embedder.chunks import chunk_file_names
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 MOST_SHOWN = 5
@@ -49,8 +48,8 @@ def _cells(collection: CollectionSummary) -> list[str]:
 
 
 def _dims(collection: CollectionSummary) -> str:
-    if collection.fusion is not None and collection.fusion.vectors:
-        return "+".join(f"{each.dim or each.kind}" for each in collection.fusion.vectors)
+    if collection.vectors:
+        return "+".join(f"{each.dim or each.kind}" for each in collection.vectors)
     return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 
@@ -76,8 +75,8 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
         if any(export.kind == "parquet" for export in collection.exports):
             lines.append(f"{name}: 'upload' writes to the Qdrant collection {collection.target_qdrant_collection}")
-    if not summary.collections and summary.error is None:
-        lines.append(f"no chunk files below {summary.chunks}: they are named {chunk_file_names()}")
+    if summary.error is not None:
+        lines.append(summary.error)
     if summary_path is not None:
         lines.append(f"summary: {summary_path}")
     return lines

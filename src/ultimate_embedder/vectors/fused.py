@@ -28,6 +28,11 @@ class FusedVectors:
         """The exported vectors."""
         return self.fusion.vectors
 
+    @property
+    def fingerprints(self) -> list[str]:
+        """The passes that the vectors are made of."""
+        return [fingerprint(store.identity) for store in self._stores]
+
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether every model has a vector for it."""
         return np.asarray(np.logical_and.reduce([store.holds(keys) for store in self._stores]))

@@ -13,6 +13,7 @@ from tests.support.machine import (
     HUB_ID,
     IMPATIENT,
     KEY,
+    OTHER_HUB_ID,
     OTHER_KEY,
     ColdRun,
     Machine,
@@ -57,6 +58,98 @@ def test_a_missing_companion_can_be_gone_without(
     summary = json.loads(done.out)
     assert OTHER_KEY in " ".join(summary["warnings"] + summary["collections"][0]["warnings"])
     assert_same_vectors(machine.vectors(), reference)
+
+
+ALLOW = "--allow-missing-companions"
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_the_error_about_a_missing_companion_names_the_option_that_does_without(
+    cold: ColdRun, machine: Machine, run_here: RunHere
+) -> None:
+    options = ["--offline", "--cache-dir", cold.machine.cache]
+    done = run_here(machine.embedding(*options, models=f"{KEY},{OTHER_KEY}"))
+    assert done.code == 1
+    assert f"{OTHER_KEY} is not on this machine" in done.err
+    assert f"models pull {OTHER_KEY}', or drop --offline" in done.err
+    assert f", or continue without it: {ALLOW}." in done.err
+
+
+@pytest.mark.usefixtures("no_sockets")
+@pytest.mark.parametrize("allowed", [[], [ALLOW]])
+def test_a_missing_primary_is_an_error_and_cannot_be_left_out(
+    cold: ColdRun, machine: Machine, run_here: RunHere, allowed: list[str]
+) -> None:
+    options = ["--offline", "--cache-dir", cold.machine.cache, *allowed]
+    done = run_here(machine.embedding(*options, models=f"{OTHER_KEY},{KEY}"))
+    assert done.code == 1
+    assert f"{OTHER_KEY} is not on this machine" in done.err
+    assert ALLOW not in done.err
+
+
+@pytest.mark.usefixtures("no_sockets")
+def test_of_several_missing_models_those_are_named_that_can_be_left_out(
+    cold: ColdRun, machine: Machine, run_here: RunHere
+) -> None:
+    options = ["--offline", "--cache-dir"]
+    with_primary = run_here(machine.embedding(*options, machine.cache, models=f"{KEY},{OTHER_KEY}"))
+    assert with_primary.code == 1
+    assert f"or drop --offline, or continue without {OTHER_KEY}: {ALLOW}." in with_primary.err
+    companions = run_here(machine.embedding(*options, cold.machine.cache, models=f"{KEY},{OTHER_KEY},a/b"))
+    assert companions.code == 1
+    assert f"models pull {OTHER_KEY} a/b', or drop --offline, or continue without them: {ALLOW}." in companions.err
+
+
+def test_the_summary_names_the_missing_companion_and_why(cold: ColdRun, machine: Machine, run_here: RunHere) -> None:
+    options = ["--offline", ALLOW, "--cache-dir", cold.machine.cache]
+    summary = json.loads(run_here(machine.embedding(*options, models=f"{KEY},{OTHER_KEY}")).out)
+    (missing,) = summary["missing_models"]
+    assert missing["model"] == OTHER_KEY
+    assert missing["why"].startswith("is not on this machine. Looked in: ")
+    assert summary["warnings"] == [f"continuing without {OTHER_KEY}: it {missing['why']}"]
+
+
+def test_a_companion_that_the_hub_does_not_have_can_be_gone_without(
+    machine: Machine, hub: HubServer, model: Path, reference: np.ndarray
+) -> None:
+    hub.publish(HUB_ID, model)
+    refused = machine.embed(models=f"{KEY},{OTHER_KEY}")
+    assert refused.code == 1
+    assert "404" in refused.err
+    assert f"Check its name and the network, or continue without it: {ALLOW}." in refused.err
+    done = machine.embed(ALLOW, models=f"{KEY},{OTHER_KEY}")
+    assert [entry["model"] for entry in done.models] == [KEY]
+    (missing,) = json.loads(done.out)["missing_models"]
+    assert missing["model"] == OTHER_KEY
+    assert missing["why"].startswith(f"cannot be downloaded (cannot look up {OTHER_HUB_ID} from {machine.hub}: 404")
+    assert_same_vectors(machine.vectors(), reference)
+
+
+def test_a_companion_of_a_dead_hub_can_be_gone_without(cold: ColdRun, tmp_path: Path, reference: np.ndarray) -> None:
+    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
+    done = machine.embed(ALLOW, models=f"{KEY},{OTHER_KEY}", **IMPATIENT)
+    assert [entry["model"] for entry in done.models] == [KEY]
+    (missing,) = json.loads(done.out)["missing_models"]
+    assert (missing["model"], "cannot be downloaded" in missing["why"]) == (OTHER_KEY, True)
+    assert_same_vectors(machine.vectors(), reference)
+
+
+def test_a_primary_of_a_dead_hub_is_an_error_in_any_case(cold: ColdRun, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
+    done = machine.embed(ALLOW, models=f"{OTHER_KEY},{KEY}", **IMPATIENT)
+    assert done.code == 1
+    assert f"cannot look up {OTHER_HUB_ID}" in done.err
+    assert ALLOW not in done.err
+
+
+def test_a_companion_that_is_cached_is_not_left_out_because_it_cannot_be_refreshed(
+    cold: ColdRun, tmp_path: Path, model: Path
+) -> None:
+    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
+    done = machine.embed(ALLOW, "--refresh-cache", models=f"{model},{KEY}", **IMPATIENT)
+    assert done.code == 1
+    assert f"{KEY} cannot be refreshed: cannot look up {HUB_ID}" in done.err
+    assert "drop --refresh-cache" in done.err
 
 
 def test_a_dead_hub_and_a_cold_cache_end_in_a_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Parts of the documentation that follow from the code: the JSON Schema of the summary, the table of mitigations.
+
+`python -m ultimate_embedder.report.generated DOCS` writes them into the folder DOCS.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ultimate_embedder.execution import LADDER, MITIGATIONS, Mitigation
+from ultimate_embedder.summary import RunSummary
+
+END = "<!-- end -->"
+SCHEMA_FILE, TABLE_FILE = "summary.schema.json", "memory.md"
+
+
+def json_schema() -> str:
+    """The JSON Schema of `summary.json`; a mitigation is one of the kinds in the ladder's list."""
+    schema = RunSummary.model_json_schema()
+    kind = schema["$defs"]["MitigationSummary"]["properties"]["type"]
+    kind["enum"] = [mitigation.kind for mitigation in MITIGATIONS]
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def with_tables(text: str) -> str:
+    """A page with its tables of mitigations written anew, between their marks."""
+    others = [mitigation for mitigation in MITIGATIONS if mitigation not in LADDER]
+    for name, mitigations in (("ladder", LADDER), ("other mitigations", others)):
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        text = before + mark + _table(mitigations) + rest[rest.index(END) :]
+    return text
+
+
+def _table(mitigations: Sequence[Mitigation]) -> str:
+    rows = [f"| `{mitigation.kind}` | {mitigation.sentence} |\n" for mitigation in mitigations]
+    return "".join(["| kind | what happens |\n|---|---|\n", *rows])
+
+
+def write_generated(docs: Path) -> None:
+    """Write both into the folder of the documentation."""
+    (docs / SCHEMA_FILE).write_text(json_schema(), "utf-8")
+    page = docs / TABLE_FILE
+    page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    write_generated(Path(sys.argv[1]))
