@@ -215,13 +215,15 @@ def test_the_summary_is_written_when_the_run_cannot_be_done(
 def test_the_summary_is_written_when_nothing_is_found(script: Script, tmp_path: Path) -> None:
     (tmp_path / "chunks").mkdir()
     done = script()
-    assert (done.code, done.statuses, done.summary["error"]) == (1, {}, None)
+    assert (done.code, done.statuses) == (1, {})
+    assert done.summary["error"].startswith(f"no chunk files below {tmp_path / 'chunks'}: looked for ")
 
 
 @pytest.mark.usefixtures("chunks")
 def test_what_is_known_is_in_the_summary_of_a_run_that_cannot_be_done(script: Script, tmp_path: Path) -> None:
-    done = script("--collections", "dosc", "--offline", "--cache-dir", tmp_path / "cache", model="bge-m3")
-    assert done.summary["options"]["collections"] == ["dosc"]
+    done = script("--collections", "docs", "dosc", "--offline", "--cache-dir", tmp_path / "cache", model="bge-m3")
+    assert "bge-m3 is not on this machine" in done.summary["error"]
+    assert done.summary["options"]["collections"] == ["docs", "dosc"]
     assert done.statuses == {"dosc": "skipped_missing"}
     assert done.summary["versions"]["python"]
 
