@@ -83,10 +83,9 @@ class RunConfig:
 
     def batch_tokens_for(self, *names: str) -> int | None:
         """The most tokens of a batch of the model that has one of these names; None where the user set nothing."""
-        for hint in self.batch_tokens:
-            if hint.model is None or hint.model in names:
-                return hint.tokens
-        return None
+        of_all = [hint.tokens for hint in self.batch_tokens if hint.model is None]
+        of_this = [hint.tokens for hint in self.batch_tokens if hint.model in names]
+        return next(iter([*of_this, *of_all]), None)
 
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""

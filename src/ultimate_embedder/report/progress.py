@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ultimate_embedder import events
+from ultimate_embedder.execution import MITIGATIONS
 
 SECONDS_BETWEEN_LINES = 15.0
+SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 
 
 class Bar(Protocol):
@@ -37,6 +39,9 @@ class Progress:
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
+        self._mitigated: set[tuple[str | None, str, str | None]] = (
+            set()
+        )  # each kind is told once; all are in the summary
 
     def __enter__(self) -> Progress:
         return self
@@ -79,6 +84,9 @@ class Progress:
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
                 bar.say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
+            case events.Mitigated() if (name, event.kind, event.details.get("model")) not in self._mitigated:
+                self._mitigated.add((name, event.kind, event.details.get("model")))
+                bar.say(f"{name}: {event.details.get('model')}: {SENTENCES.get(event.kind, event.kind)}")
             case events.CompanionPlaced():
                 bar.say(f"{name}: {event.model} works on {event.device}: {event.why}")
             case events.PassStarted() if event.texts > event.stored_texts:
