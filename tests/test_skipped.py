@@ -105,7 +105,7 @@ def test_the_command_line_shows_them_in_the_table_and_in_the_summary(
     assert (shown["found"], shown["embedded"], shown["rejected"]) == (str(FOUND), str(EMBEDDED), str(REJECTED))
     assert (shown["new"], shown["dims"]) == ("0", str(DIM))
     assert f"docs → {out / 'docs' / 'chunks.parquet'}" in lines
-    assert f"docs: 'upload' would put it into {TARGET}" in lines
+    assert f"docs: 'upload' writes to the Qdrant collection {TARGET}" in lines
     summary = json.loads((out / "summary.json").read_text("utf-8"))
     assert_describes_what_exists(summary["collections"][0], before)
 
@@ -126,7 +126,7 @@ def test_the_v5_script_has_them_in_its_summary(
         assert now["chunks"][name] == before["chunks"][name]
     assert [each["path"] for each in now["exports"]] == [each["path"] for each in before["exports"]]
     assert all(Path(each["path"]).exists() for each in now["exports"])
-    assert f"'upload' would put it into {TARGET}" in capsys.readouterr().out.rpartition("skipped_existing")[2]
+    assert f"'upload' writes to the Qdrant collection {TARGET}" in capsys.readouterr().out.rpartition("skipped_existing")[2]
 
 
 def test_an_ensemble_is_skipped_with_all_its_vectors(chunks: Path, model: str, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_exports_of_different_points_are_mentioned(
 
     write_chunks(["other texts"])
     with monkeypatch.context() as patch:
-        patch.setattr("ultimate_embedder.export.qdrant.whole_folder", stop)
+        patch.setattr("ultimate_embedder.export.qdrant.atomic_folder", stop)
         assert not embed(chunks, out, models=model, quiet=True).ok
     skipped = skip(chunks, out, model)
     assert "of different chunks or vectors" in skipped.warnings[0]

@@ -106,4 +106,4 @@ def test_residual_warnings_are_recorded_with_the_collection(run: Run, tmp_path: 
     (tmp_path / "chunks" / "docs").mkdir(parents=True)
     (tmp_path / "chunks" / "docs" / "a_chunks.json").write_text('[{"text": "one", "score": NaN}]')
     (warning,) = run().docs["warnings"]
-    assert "a_chunks.json record 0: NaN or infinity under score became null" in warning
+    assert "a_chunks.json record 0, score: NaN or infinity was replaced by null" in warning

@@ -52,11 +52,13 @@ def test_a_batch_may_have_at_most_so_many_rows() -> None:
 
 @pytest.mark.parametrize(("rows", "parts"), [(10, [10]), (9, [5, 5]), (4, [4, 3, 3]), (1, [1] * 10), (0, [1] * 10)])
 def test_a_batch_is_split_into_parts_that_fit_of_about_the_same_size(rows: int, parts: list[int]) -> None:
-    rest: Batch | None = Batch(np.arange(10), 5)
+    lengths = np.arange(19, 9, -1)
+    rest: Batch | None = Batch(np.arange(10), 19)
     found = []
     while rest is not None:
-        part, rest = rest.split(rows)
+        part, rest = rest.split(rows, lengths)
         found.append(len(part.rows))
+        assert part.longest == lengths[part.rows].max()
     assert found == parts
 
 

@@ -178,7 +178,7 @@ def test_a_companion_that_cannot_be_downloaded_is_missing_too(
         monkeypatch.setenv("HF_ENDPOINT", dead())
         monkeypatch.setenv("ULTIMATE_EMBEDDER_RETRY_TOTAL_S", "0.2")
     with pytest.warns(
-        UserWarning, match=rf"continuing without bge-m3: it could not be fetched: cannot look up {HUB_ID}"
+        UserWarning, match=rf"continuing without bge-m3: it cannot be downloaded \(cannot look up {HUB_ID}"
     ):
         embedder = make(enable_ensemble=True, ensemble_config=with_missing)
     assert kinds(embedder.telemetry.mitigation_events) == ["companion_missing"]

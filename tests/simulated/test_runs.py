@@ -59,7 +59,7 @@ def test_devices_can_be_chosen_by_the_environment(
     assert main([*arguments, "--quiet"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["options"]["devices"] == "simulated:64MiB+32MiB"
-    assert summary["collections"][0]["passes"][0]["devices"] == ["simulated:0", "simulated:1"]
+    assert summary["collections"][0]["leases"][0]["devices"] == ["simulated:0", "simulated:1"]
 
 
 def test_both_devices_work_and_their_share_is_told(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def mitigations(ran: Ran) -> dict[str, dict[str, Any]]:
 
 def test_a_companion_on_the_second_card_is_recorded(run: Run) -> None:
     routed = mitigations(run("simulated:2x64MiB", "bert", "mpnet"))["companion_gpu_routed"]
-    assert routed == {"model": "tiny-mpnet", "before": "simulated:0", "after": "simulated:1"}
+    reason = "simulated:1 has room for it"
+    assert routed == {"model": "tiny-mpnet", "before": "simulated:0", "after": "simulated:1", "reason": reason}
 
 
 def test_a_companion_that_falls_back_to_the_cpu_is_recorded(run: Run) -> None:

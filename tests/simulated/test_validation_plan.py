@@ -301,6 +301,7 @@ def test_4_batches_are_larger_when_memory_is_what_limits_them(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ULTIMATE_EMBEDDER_DEVICES", "simulated:16MiB+24MiB")
         patch.setattr(windows, "FIRST_WINDOWS", ())
+        patch.setattr("ultimate_embedder.batching.plan.WINDOW_BATCHES", 1)  # batches that only memory makes smaller
         write_chunks(tmp_path / "kaggle" / "input" / "test-chunks" / "many", MANY_CHUNKS)
         notebook = Notebook(tmp_path)
         standard = f"exclusive_mode=False, sequential_data_parallel={data_parallel!r},"

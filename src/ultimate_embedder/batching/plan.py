@@ -17,7 +17,7 @@ WINDOW_BATCHES = 8  # at least, of a window that is large enough: so several dev
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a window that one forward sees, and the length they are padded to."""
+    """Rows of a window that one forward sees, longest first, and the length they are padded to."""
 
     rows: np.ndarray
     longest: int
@@ -27,14 +27,17 @@ class Batch:
         """Tokens including padding."""
         return len(self.rows) * self.longest
 
-    def split(self, rows: int) -> tuple[Batch, Batch | None]:
-        """A part of at most `rows` rows, and the rest; the parts of a batch are about equally large."""
+    def split(self, rows: int, lengths: np.ndarray) -> tuple[Batch, Batch | None]:
+        """A part of at most `rows` rows, and the rest; the parts of a batch are about equally large.
+
+        `lengths` are those of all rows of the window: the rest is padded to the longest of its own.
+        """
         rows = max(1, rows)
         if rows >= len(self.rows):
             return self, None
         parts = -(-len(self.rows) // rows)
         first = -(-len(self.rows) // parts)
-        return Batch(self.rows[:first], self.longest), Batch(self.rows[first:], self.longest)
+        return Batch(self.rows[:first], self.longest), Batch(self.rows[first:], int(lengths[self.rows[first]]))
 
 
 def window_budget(lengths: np.ndarray, most_tokens: int = BATCH_TOKENS) -> int:

@@ -57,7 +57,8 @@ class BatchQueue:
             while not self._stopped and self._may_continue():
                 if self._waiting:
                     queued = self._waiting.popleft()
-                    batch, rest = queued.batch.split(rows_that_fit(queued.batch, queued.planned_rows))
+                    fit = rows_that_fit(queued.batch, queued.planned_rows)
+                    batch, rest = queued.batch.split(fit, queued.window.texts.lengths)
                     if rest is not None:
                         self._waiting.appendleft(QueuedBatch(queued.window, rest, queued.planned_rows))
                     return QueuedBatch(queued.window, batch, queued.planned_rows)

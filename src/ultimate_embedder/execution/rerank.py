@@ -39,6 +39,6 @@ def rerank(
         for planned in plan_batches(pairs.lengths, device.fixed_budget_tokens or BATCH_TOKENS):
             rest: Batch | None = planned
             while rest is not None:
-                batch, rest = rest.split(worker.rows_that_fit(rest, len(planned.rows)))
+                batch, rest = rest.split(worker.rows_that_fit(rest, len(planned.rows)), pairs.lengths)
                 scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]
     return scores
