@@ -126,7 +126,10 @@ def test_the_v5_script_has_them_in_its_summary(
         assert now["chunks"][name] == before["chunks"][name]
     assert [each["path"] for each in now["exports"]] == [each["path"] for each in before["exports"]]
     assert all(Path(each["path"]).exists() for each in now["exports"])
-    assert f"'upload' writes to the Qdrant collection {TARGET}" in capsys.readouterr().out.rpartition("skipped_existing")[2]
+    assert (
+        f"'upload' writes to the Qdrant collection {TARGET}"
+        in capsys.readouterr().out.rpartition("skipped_existing")[2]
+    )
 
 
 def test_an_ensemble_is_skipped_with_all_its_vectors(chunks: Path, model: str, tmp_path: Path) -> None:

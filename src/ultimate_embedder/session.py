@@ -127,7 +127,12 @@ def _all_missing(missing: Sequence[MissingModelError]) -> ModelError:
 def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> tuple[ResolvedModel, ModelResolved]:
     started = time.perf_counter()
     model = resolve_model(choice.name, config.hub, emit)
-    event = ModelResolved(
+    return model, resolved_event(model, time.perf_counter() - started)
+
+
+def resolved_event(model: ResolvedModel, seconds: float) -> ModelResolved:
+    """How a model was found."""
+    return ModelResolved(
         model=model.name,
         hub_id=model.spec.hub_id if model.spec else None,
         source=model.source,
@@ -137,9 +142,8 @@ def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> tuple[Resolv
         size_bytes=model.size_bytes,
         retries=model.retries,
         note=model.note,
-        seconds=time.perf_counter() - started,
+        seconds=seconds,
     )
-    return model, event
 
 
 class LoadedModels:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.compat.telemetry import Telemetry, device_id, gigabytes
 from ultimate_embedder.config import RunConfig
-from ultimate_embedder.events import ModelMissing, ModelResolved
+from ultimate_embedder.events import ModelMissing
 from ultimate_embedder.models import resolve_model
 from ultimate_embedder.planning import PassPlan
-from ultimate_embedder.session import Session
+from ultimate_embedder.session import Session, resolved_event
 from ultimate_embedder.types import ResolvedModel
 
 if TYPE_CHECKING:
@@ -97,20 +97,5 @@ class Probes:
             if name in (None, plan.name, spec.hub_id if spec else None):
                 return plan.model
         model = resolve_model(str(name), self._run_config.hub, self.telemetry)
-        self.telemetry(_as_event(model))
+        self.telemetry(resolved_event(model, seconds=0.0))
         return model
-
-
-def _as_event(model: ResolvedModel) -> ModelResolved:
-    return ModelResolved(
-        model=model.name,
-        hub_id=model.spec.hub_id if model.spec else None,
-        source=model.source,
-        path=str(model.path.absolute()),
-        revision=model.revision,
-        digest=model.digest,
-        size_bytes=model.size_bytes,
-        retries=model.retries,
-        note=model.note,
-        seconds=0.0,
-    )

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
@@ -33,6 +33,30 @@ COMFORTABLE_LENGTH = 512
 SMALLEST_LENGTH = 2048  # one text of this length is the smallest batch that a device must have room for
 
 
+@dataclass(frozen=True)
+class _PlacedTask:
+    """A task whose devices are leased and whose model is on them."""
+
+    task: Task
+    work: PassWork
+    lease: Lease
+    placement: Placement
+    began: float
+
+    @property
+    def number(self) -> int:
+        """Of the pass."""
+        return self.task.plan.number
+
+
+@dataclass(frozen=True)
+class _Crew:
+    """A task and its workers."""
+
+    placed: _PlacedTask
+    workers: list[Worker]
+
+
 class LocalExecutor:
     """Runs the steps of one collection on devices of this machine."""
 
@@ -55,48 +79,46 @@ class LocalExecutor:
         if not tasks or self._stopped():
             return StepResult()
         started = time.perf_counter()
-        results = {task.plan.number: TaskResult() for task in tasks}
         with ExitStack() as stack:
             party = f"{works[tasks[0].plan.number].events.collection} #{started}" if len(tasks) > 1 else None
-            leases, placements, begun = [], [], []
-            for task in tasks:
-                work = works[task.plan.number]
-                leases.append(stack.enter_context(self._lease(task, work, party)))
-                begun.append(time.perf_counter())
-                placements.append(leases[-1].occupy(Placement, partial(self._place, task, leases[-1], work)))
-            workers = self._hire(tasks, placements, works)
-            for part in tasks[0].rows.split(step.lockstep_texts or len(tasks[0].rows)):
-                if self._stopped():
-                    break
-                for number, result in self._encode(tasks, part, workers, works).items():
-                    results[number] += result
-                if self._session.config.release_companions:
-                    for task in tasks[1:]:
-                        for worker in workers[task.plan.number]:
-                            worker.release_weights()
-            self._remember(tasks, workers)
+            placed = [self._lease_and_place(task, works[task.plan.number], party, stack) for task in tasks]
+            crews = self._hire(placed)
+            done = self._encode_parts(step, crews)
+            self._remember(crews)
             ended = time.perf_counter()
-        texts = sum(works[task.plan.number].texts.count(task.rows) for task in tasks)
-        moving = sum(lease.moving_seconds for lease in leases)
-        for task, start in zip(tasks, begun, strict=True):
-            results[task.plan.number] = replace(results[task.plan.number], seconds=ended - start)
-        return StepResult(texts, moving, time.perf_counter() - started - moving, results)
+        moving = sum(each.lease.moving_seconds for each in placed)
+        return StepResult(
+            texts=sum(each.work.texts.count(each.task.rows) for each in placed),
+            moving_seconds=moving,
+            working_seconds=time.perf_counter() - started - moving,
+            tasks={each.number: replace(done[each.number], seconds=ended - each.began) for each in placed},
+        )
 
-    def _encode(
-        self, tasks: Sequence[Task], rows: Rows, workers: Mapping[int, list[Worker]], works: Mapping[int, PassWork]
-    ) -> dict[int, TaskResult]:
+    def _encode_parts(self, step: Step, crews: Sequence[_Crew]) -> dict[int, TaskResult]:
+        """Encode all rows, with a wait of the passes for each other after each part of a lockstep."""
+        done = {crew.placed.number: TaskResult() for crew in crews}
+        rows = step.tasks[0].rows
+        for part in rows.split(step.lockstep_texts or len(rows)):
+            if self._stopped():
+                break
+            for number, result in self._encode(crews, part).items():
+                done[number] += result
+            if self._session.config.release_companions:
+                for worker in (worker for crew in crews[1:] for worker in crew.workers):
+                    worker.release_weights()
+        return done
+
+    def _encode(self, crews: Sequence[_Crew], rows: Rows) -> dict[int, TaskResult]:
         """Encode some rows with every model at the same time; when one fails the others stop."""
         failed = threading.Event()
         results: dict[int, TaskResult] = {}
 
-        def job(plan: PassPlan) -> None:
-            encoder = self._session.load(plan)
-            number = plan.number
-            results[number] = encode(rows, works[number], workers[number], encoder, partial(self._may_continue, failed))
+        def job(crew: _Crew) -> None:
+            tokenizer = self._session.load(crew.placed.task.plan)
+            may_continue = partial(self._may_continue, failed)
+            results[crew.placed.number] = encode(rows, crew.placed.work, crew.workers, tokenizer, may_continue)
 
-        jobs: list[Callable[[], None]] = [
-            partial(job, task.plan) for task in tasks if works[task.plan.number].texts.count(rows)
-        ]
+        jobs: list[Callable[[], None]] = [partial(job, crew) for crew in crews if crew.placed.work.texts.count(rows)]
         if jobs:
             run_together(jobs, stop=failed.set)
         return results
@@ -106,6 +128,13 @@ class LocalExecutor:
 
     def _may_continue(self, failed: threading.Event) -> bool:
         return not self._stopped() and not failed.is_set()
+
+    def _lease_and_place(self, task: Task, work: PassWork, party: str | None, stack: ExitStack) -> _PlacedTask:
+        """Have the devices of a task, and its model on them, until the stack ends."""
+        lease = stack.enter_context(self._lease(task, work, party))
+        began = time.perf_counter()
+        placement = lease.occupy(Placement, partial(self._place, task, lease, work))
+        return _PlacedTask(task, work, lease, placement, began)
 
     def _lease(self, task: Task, work: PassWork, party: str | None) -> AbstractContextManager[Lease]:
         config, plan = self._session.config, task.plan
@@ -130,37 +159,34 @@ class LocalExecutor:
         encoder = self._session.load_fp32(task.plan) if on_cpu else self._session.load(task.plan)
         return place(encoder, lease.devices, self._session.config.parallelism, work.events.mitigated)
 
-    def _hire(
-        self, tasks: Sequence[Task], placements: Sequence[Placement], works: Mapping[int, PassWork]
-    ) -> dict[int, list[Worker]]:
+    def _hire(self, placed: Sequence[_PlacedTask]) -> list[_Crew]:
         """The workers of each pass. A model may ask those after it to make room, never those before it: no deadlock."""
-        workers: dict[int, list[Worker]] = {}
-        companions: list[Worker] = []
-        for task, placement in reversed(list(zip(tasks, placements, strict=True))):
-            mine = [
+        crews: list[_Crew] = []
+        for each in reversed(placed):
+            plan = each.task.plan
+            workers = [
                 Worker(
                     encoder,
                     device,
-                    partial(self._session.load_fp32, task.plan),
-                    works[task.plan.number].events.mitigated_on(device.name),
-                    dim=task.plan.identity.dim,
-                    learned=self._learned.get((task.plan.number, device.name, number)),
-                    companions=tuple(companions),
-                    refuges=[self._devices[name] for name in task.place.refuges],
-                    place=task.plan.number,
-                    packs=task.plan.identity.layout == "packed",
+                    partial(self._session.load_fp32, plan),
+                    each.work.events.mitigated_on(device.name),
+                    dim=plan.identity.dim,
+                    learned=self._learned.get((plan.number, device.name, number)),
+                    companions=[worker for crew in crews for worker in crew.workers],
+                    refuges=[self._devices[name] for name in each.task.place.refuges],
+                    place=plan.number,
+                    packs=plan.identity.layout == "packed",
                 )
-                for number, (encoder, device) in enumerate(placement.seats)
+                for number, (encoder, device) in enumerate(each.placement.seats)
             ]
-            workers[task.plan.number] = mine
-            companions = [*mine, *companions]
-        return workers
+            crews.insert(0, _Crew(each, workers))
+        return crews
 
-    def _remember(self, tasks: Sequence[Task], workers: Mapping[int, list[Worker]]) -> None:
+    def _remember(self, crews: Sequence[_Crew]) -> None:
         """Keep what workers have learned for the next turn on the same devices."""
-        for task in tasks:
-            for number, worker in enumerate(workers[task.plan.number]):
-                self._learned[task.plan.number, worker.device.name, number] = worker.learned
+        for crew in crews:
+            for number, worker in enumerate(crew.workers):
+                self._learned[crew.placed.number, worker.device.name, number] = worker.learned
 
     def _device(self, name: str, task: Task) -> Device:
         device = self._devices.get(name)
