@@ -66,3 +66,12 @@ def test_a_small_window_is_cut_into_several_batches_and_a_large_one_by_the_budge
     assert window_budget(np.full(10, 100)) == 2048
     assert window_budget(np.full(400, 100)) == 5000
     assert window_budget(np.full(4096, 100)) == 16_384
+
+
+def test_padding_can_be_avoided_down_to_half_the_budget() -> None:
+    lengths = np.array([100] * 6 + [60] * 20)
+    plain, tight = plan_batches(lengths, 1000), plan_batches(lengths, 1000, avoid_padding=True)
+    assert [len(batch.rows) for batch in plain][:1] == [10]
+    assert [len(batch.rows) for batch in tight][:2] == [6, 16]
+    assert sum(batch.padded_tokens for batch in tight) < sum(batch.padded_tokens for batch in plain)
+    assert len(plan_batches(np.array([100, 50, 25, 12]), 400, avoid_padding=True)[0].rows) == 2

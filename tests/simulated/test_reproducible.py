@@ -22,7 +22,7 @@ def chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = random.Random(0)
     folder = tmp_path_factory.mktemp("chunks") / "c"
     folder.mkdir()
-    texts = [f"{number:04} " + "word " * rng.choice([2, 3, 5, 9, 14]) for number in range(TEXTS)]
+    texts = [f"{number:04} " + "word " * rng.choice([1, 2, 3, 5, 8]) for number in range(TEXTS)]
     (folder / "t_chunks.json").write_text(json.dumps(texts))
     return folder.parent
 
@@ -37,7 +37,7 @@ def few_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models() -> list[str]:
-    return [str(tiny_model("bert", hidden=32, layers=2)), str(tiny_model("qwen2", hidden=48, layers=2))]
+    return [str(tiny_model("bert", hidden=32, layers=1)), str(tiny_model("qwen2", hidden=48, layers=1))]
 
 
 def run(chunks: Path, output: Path, models: list[str], **options: Any) -> tuple[RunSummary, np.ndarray]:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAN = SHARED / "seeds" / "003_912b691f98a9b3f5.txt"
 TEXT_CHARACTERS = 64
 CHUNKS = 192
-MANY_CHUNKS = 768  # enough that batches end where memory does
+MANY_CHUNKS = 400  # enough that batches end where memory does
 
 ACTIVATION = """
 from processor.ultimate_embedder.config import EnsembleConfig, KaggleGPUConfig

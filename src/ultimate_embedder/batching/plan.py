@@ -12,6 +12,7 @@ import numpy as np
 
 BATCH_TOKENS = 16_384  # a batch this large keeps a card busy
 LEAST_BATCH_TOKENS = 2048
+MOST_PADDING = 1.015  # padded over real tokens
 WINDOW_BATCHES = 8  # at least, of a window that is large enough: so several devices end together
 
 
@@ -46,9 +47,16 @@ def window_budget(lengths: np.ndarray, most_tokens: int = BATCH_TOKENS) -> int:
 
 
 def plan_batches(
-    lengths: np.ndarray, budget_tokens: int, keys: np.ndarray | None = None, most_rows: int | None = None
+    lengths: np.ndarray,
+    budget_tokens: int,
+    keys: np.ndarray | None = None,
+    most_rows: int | None = None,
+    *,
+    avoid_padding: bool = False,
 ) -> list[Batch]:
     """Cover all rows with batches of at most `budget_tokens` padded tokens; a longer row goes alone.
+
+    `avoid_padding` ends a batch early, at half the budget at the least, where more rows would be mostly padding.
 
     Longest first: the worst batch fails early, and the allocator never has to grow later. Among rows of one length
     the key of the text decides, so that the order of the chunks does not.
@@ -61,6 +69,15 @@ def plan_batches(
         longest = int(lengths[order[start]])
         rows = max(1, budget_tokens // max(1, longest))
         rows = min(rows, most_rows) if most_rows else rows
+        if avoid_padding:
+            rows = _rows_with_little_padding(lengths[order[start : start + rows]])
         batches.append(Batch(order[start : start + rows], longest))
         start += rows
     return batches
+
+
+def _rows_with_little_padding(lengths: np.ndarray) -> int:
+    """The most rows that need little padding, but not less than half of them."""
+    padded = lengths[0] * np.arange(1, len(lengths) + 1)
+    little = np.flatnonzero(padded <= MOST_PADDING * np.cumsum(lengths))[-1] + 1
+    return int(max(little, -(-len(lengths) // 2)))

@@ -19,6 +19,7 @@ class BatchLimits:
     fixed: bool
     """Whether each batch has the whole budget; else a small window is cut into several."""
     most_rows: int | None = None
+    avoid_padding: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,5 +78,5 @@ class BatchQueue:
         self._on_window(window)
         lengths, limits = window.texts.lengths, self._limits
         budget = limits.budget_tokens if limits.fixed else window_budget(lengths, limits.budget_tokens)
-        for batch in plan_batches(lengths, budget, window.keys, limits.most_rows):
+        for batch in plan_batches(lengths, budget, window.keys, limits.most_rows, avoid_padding=limits.avoid_padding):
             self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))

@@ -47,7 +47,8 @@ def _limits(plan: PassPlan, device: Device) -> BatchLimits:
     """How large batches may be: as asked for, else what suits the kind of device; shared by all workers of a pass."""
     tokens = plan.batch_tokens or device.fixed_budget_tokens or BATCH_TOKENS
     fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
-    return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows)
+    padded = plan.identity.layout == "padded"
+    return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows, avoid_padding=padded)
 
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
