@@ -145,6 +145,16 @@ def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> No
 # quiet
 
 
+def test_each_kind_of_mitigation_is_shown_once_per_model(capfd: pytest.CaptureFixture[str]) -> None:
+    with make_progress(quiet=False) as shown:
+        for model in ("a", "a", "b"):
+            shown(events.Mitigated(collection="docs", kind="oom_bisect", details={"model": model}))
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == [
+        f"docs: {model}: the batch is halved; the size that was too much is remembered" for model in ("a", "b")
+    ]
+
+
 def test_a_quiet_run_shows_nothing(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
     watch(quiet=True)
     told = capfd.readouterr()

@@ -51,9 +51,13 @@ class Place:
 class Task:
     """One pass over some rows on some devices."""
 
-    plan: PassPlan
     rows: Rows
     place: Place
+
+    @property
+    def plan(self) -> PassPlan:
+        """The pass."""
+        return self.place.plan
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Stage:
 
     def steps(self, rows: Rows) -> list[Step]:
         """The steps over some rows."""
-        tasks = [Task(place.plan, rows, place) for place in self.places]
+        tasks = [Task(rows, place) for place in self.places]
         if self.together:
             return [Step(tuple(tasks), WINDOW_ROWS)]
         return [Step((task,)) for task in tasks]
