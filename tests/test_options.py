@@ -66,7 +66,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         dim=None,
         precision="auto",
         backend="torch",
-        gpu0_ceiling_bytes=12 * 10**9,
+        gpu0_ceiling_bytes=None,
         safety_margin=0.08,
         gradient_checkpointing=False,
         allow_missing_companions=False,

@@ -231,9 +231,16 @@ def make_config(
         str, Option("one model on several GPUs", DEVICES, "METHOD", choices=PARALLELISMS)
     ] = "replicas",
     gpu0_ceiling: Annotated[
-        str | int,
-        Option("maximum memory to use on the first GPU", DEVICES, "SIZE", read=parse_size, field="gpu0_ceiling_bytes"),
-    ] = "12GB",
+        str | int | None,
+        Option(
+            "maximum memory to use on the first GPU",
+            DEVICES,
+            "SIZE",
+            default="12GB on GPUs of up to 16 GB, else no other than --safety-margin",
+            read=parse_size,
+            field="gpu0_ceiling_bytes",
+        ),
+    ] = None,
     safety_margin: Annotated[
         str | float, Option("share of each GPU's memory to leave free", DEVICES, "SHARE", read=parse_share)
     ] = "8%",

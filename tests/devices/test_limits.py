@@ -17,6 +17,11 @@ def test_the_first_device_has_a_ceiling_of_12_gb() -> None:
     assert limits.ceiling_bytes(1, 15 * GiB) == int(15 * GiB * 0.92)
 
 
+def test_a_card_larger_than_a_t4_has_no_ceiling_but_the_margin() -> None:
+    assert MemoryLimits().ceiling_bytes(0, 24 * GiB) == int(24 * GiB * 0.92)
+    assert MemoryLimits(gpu0_ceiling_bytes=12 * GB).ceiling_bytes(0, 24 * GiB) == 12 * GB
+
+
 def test_a_small_first_device_keeps_the_margin() -> None:
     assert MemoryLimits().ceiling_bytes(0, 8 * GiB) == int(8 * GiB * 0.92)
 

@@ -67,7 +67,7 @@ class RunConfig:
     dim: int | None
     precision: Precision
     backend: str
-    gpu0_ceiling_bytes: int
+    gpu0_ceiling_bytes: int | None
     safety_margin: float
     gradient_checkpointing: bool
     allow_missing_companions: bool

@@ -17,17 +17,25 @@ if TYPE_CHECKING:
 LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
 
 
+T4_CEILING_BYTES = 12 * 10**9
+LARGEST_T4_LIKE_BYTES = 16 << 30  # cards of 16 GB and less; what they report varies by a few per cent
+
+
 @dataclass(frozen=True)
 class MemoryLimits:
     """How much of each device may be used: the first one up to a ceiling, each one up to a margin below its total."""
 
-    gpu0_ceiling_bytes: int = 12 * 10**9
+    gpu0_ceiling_bytes: int | None = None
+    """Asked for; else 12 GB on a card of T4's size, and on a larger one the margin alone."""
     safety_margin: float = 0.08
 
     def ceiling_bytes(self, index: int, total_bytes: int) -> int:
-        """The most that device `index` may hold, on reserved + external bytes."""
+        """The most that device `index` may hold, on reserved + context + external bytes."""
         below_total = int(total_bytes * (1 - self.safety_margin))
-        return min(self.gpu0_ceiling_bytes, below_total) if index == 0 else below_total
+        ceiling = self.gpu0_ceiling_bytes
+        if ceiling is None and total_bytes <= LARGEST_T4_LIKE_BYTES:
+            ceiling = T4_CEILING_BYTES
+        return below_total if index or ceiling is None else min(ceiling, below_total)
 
 
 @dataclass(frozen=True)
