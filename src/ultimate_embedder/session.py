@@ -66,7 +66,9 @@ class Session:
 def open_session(config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
     """Open the devices and find every model; nothing is loaded yet."""
     limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
-    devices = open_devices(config.devices, limits, config.device_order)
+    devices = open_devices(
+        config.devices, limits, config.device_order, report=lambda message: emit(Warned(message=message))
+    )
     found = _resolve_models(config, emit)
     return Session(
         config=config,

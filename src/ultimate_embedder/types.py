@@ -144,13 +144,20 @@ class MemorySnapshot:
     external_bytes: int
     """Memory that other processes use."""
     ceiling_bytes: int
-    """The limit of reserved + external memory."""
+    """The limit of reserved + context + external memory."""
+    context_bytes: int = 0
+    """Memory that this process uses outside the allocator, as far as that is known: the driver's context."""
+
+    @property
+    def outside_bytes(self) -> int:
+        """Memory that the allocator cannot have, whoever uses it."""
+        return self.external_bytes + self.context_bytes
 
     @property
     def usable_bytes(self) -> int:
         """What the next allocation can use: free or cached memory, under the ceiling."""
         cached = self.reserved_bytes - self.allocated_bytes
-        under_ceiling = self.ceiling_bytes - self.external_bytes - self.allocated_bytes
+        under_ceiling = self.ceiling_bytes - self.outside_bytes - self.allocated_bytes
         return max(0, min(self.free_bytes + cached, under_ceiling))
 
 

@@ -44,7 +44,7 @@ def low_memory_bytes(snapshot: MemorySnapshot) -> int:
 def decide(previous: Allowance | None, now: MemorySnapshot, reserve_ratio: float) -> Decision:
     """What the next batch may use, seen from between two batches, when only the weights are allocated."""
     caution = previous.caution if previous else 1.0
-    room = now.ceiling_bytes * (1 - HEADROOM) - now.external_bytes
+    room = now.ceiling_bytes * (1 - HEADROOM) - now.outside_bytes
     # the allocator reserves more than is allocated: plan for that ratio, weights included
     wanted = max(0, int((room / reserve_ratio - now.allocated_bytes) * caution))
     if previous is None:

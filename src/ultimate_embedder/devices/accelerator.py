@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
+from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, names_any
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, StreamEvent
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
+LIMIT_STEP = 0.005  # of the device: memory of others that moves less than this does not move the limit
+LITTLE_FREE_BYTES = 512 << 20  # a library's handle and its kernels take up to this
 
 
 T4_CEILING_BYTES = 12 * 10**9
@@ -39,6 +42,16 @@ class MemoryLimits:
 
 
 @dataclass(frozen=True)
+class Vendor:
+    """What a maker's own library knows of a card and torch does not tell."""
+
+    context_bytes: Callable[[int, int], int | None] = lambda index, reserved_bytes: None
+    """What this process holds on card `index` beside the `reserved_bytes` of the allocator; None if unknown."""
+    kernels: Callable[[], str] = lambda: "unknown cards"
+    """The kinds of cards that this torch has kernels for."""
+
+
+@dataclass(frozen=True)
 class DeviceMark:
     """An event of the stream that computes."""
 
@@ -50,6 +63,14 @@ class DeviceMark:
         return float(earlier.event.elapsed_time(self.event)) / 1000
 
 
+@dataclass(frozen=True)
+class _Outside:
+    """Bytes that are neither free nor reserved, and how many of these are this process's own."""
+
+    total_bytes: int
+    own_bytes: int
+
+
 class AcceleratorDevice:
     """One device of a kind that torch knows by name."""
 
@@ -58,7 +79,7 @@ class AcceleratorDevice:
     runs_ahead = True
     lanes = 1
 
-    def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
+    def __init__(self, kind: str, index: int, limits: MemoryLimits, vendor: Vendor | None = None) -> None:
         import torch
 
         self.name = f"{kind}:{index}"
@@ -69,6 +90,8 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        self._vendor = vendor or Vendor()
+        self._outside = _Outside(0, 0)
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
 
@@ -120,20 +143,30 @@ class AcceleratorDevice:
         return DeviceMark(event)
 
     def snapshot(self) -> MemorySnapshot:
-        """Memory at this moment. What is neither free nor reserved by us is held by others."""
+        """Memory at this moment, by one question to the driver and one to the allocator."""
         free, total = self._module.mem_get_info(self._index)
-        reserved = self._module.memory_reserved(self._index)
+        stats = self._module.memory_stats_as_nested_dict(self._index)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        context = self._context_bytes(outside := max(0, total - free - reserved["current"]), reserved["current"])
         return MemorySnapshot(
             device=self.name,
             total_bytes=total,
             free_bytes=free,
-            allocated_bytes=self._module.memory_allocated(self._index),
-            reserved_bytes=reserved,
-            peak_bytes=self._module.max_memory_allocated(self._index),
-            peak_reserved_bytes=self._module.max_memory_reserved(self._index),
-            external_bytes=max(0, total - free - reserved),
+            allocated_bytes=allocated["current"],
+            reserved_bytes=reserved["current"],
+            peak_bytes=allocated["peak"],
+            peak_reserved_bytes=reserved["peak"],
+            external_bytes=outside - context,
+            context_bytes=context,
             ceiling_bytes=self._ceiling_bytes,
         )
+
+    def _context_bytes(self, outside_bytes: int, reserved_bytes: int) -> int:
+        """How much of what is neither free nor reserved is this process's own; asked for when it has changed."""
+        if abs(outside_bytes - self._outside.total_bytes) > self._total_bytes * LIMIT_STEP:
+            own = self._vendor.context_bytes(self._index, reserved_bytes) or 0
+            self._outside = _Outside(outside_bytes, own)
+        return min(self._outside.own_bytes, outside_bytes)
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""
@@ -151,20 +184,36 @@ class AcceleratorDevice:
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""
         now = self.snapshot()
-        fraction = max(0.0, (now.ceiling_bytes - now.external_bytes) / now.total_bytes)
+        fraction = max(0.0, (now.ceiling_bytes - now.outside_bytes) / now.total_bytes)
         if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
             self._module.set_per_process_memory_fraction(fraction, self._index)
             self._limit_fraction = fraction
-        if now.reserved_bytes + now.external_bytes > now.ceiling_bytes:
+        if now.reserved_bytes + now.outside_bytes > now.ceiling_bytes:
             self.release_cache()
             return self.snapshot()
         return now
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error means that the device has no room."""
+        """Whether an error means that the device has no room; it has many names."""
         import torch
 
-        return isinstance(error, torch.OutOfMemoryError)
+        if isinstance(error, torch.OutOfMemoryError) or not isinstance(error, RuntimeError):
+            return isinstance(error, torch.OutOfMemoryError)
+        if names_any(error, NO_ROOM):
+            return True
+        return names_any(error, NO_ROOM_IF_LITTLE_IS_FREE) and self.snapshot().free_bytes < LITTLE_FREE_BYTES
+
+    def try_kernel(self) -> None:
+        """Compute something small; raises what a card raises that torch sees and cannot use."""
+        import torch
+
+        with self.computing():
+            ones = torch.ones(8, 8, device=self.torch_device)
+            computed = float((ones @ ones).sum())
+            del ones
+        self.release_cache()
+        if computed != 512:
+            raise RuntimeError(f"a product of ones is {computed} there, not 512")
 
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 
-from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits
-from ultimate_embedder.devices.base import Device
-from ultimate_embedder.errors import UsageError
+from ultimate_embedder.devices.accelerator import Vendor
 
 NVIDIA = "cuda"
 # segments that grow instead of new ones beside them: less is reserved and not used
@@ -14,19 +13,56 @@ ALLOCATOR_SETTING = "expandable_segments:True"
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
-def nvidia_is_available() -> bool:
-    """Whether torch can use at least one card."""
+def count_nvidia() -> int:
+    """How many cards torch sees."""
     import torch
 
-    return torch.cuda.is_available()
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def open_nvidia(limits: MemoryLimits) -> list[Device]:
-    """Every card that torch sees."""
-    if not nvidia_is_available():
-        raise UsageError("--devices cuda: torch sees no CUDA card here. Use --devices cpu, or simulated:2x15GiB.")
+def prepare_nvidia() -> None:
+    """Settings of torch for all cards, whether or not they have been used in this process before."""
+    from torch.cuda import memory
+
+    if any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):  # the user has chosen
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # its successor does not exist in all versions that we allow
+        # by a call: the variable is read only once, which may have been when a notebook imported torch
+        memory._set_allocator_settings(ALLOCATOR_SETTING)
+
+
+def nvidia_vendor() -> Vendor:
+    """What NVIDIA's management library tells, where it is installed."""
+    return Vendor(context_bytes=_context_bytes, kernels=_kernels)
+
+
+def _kernels() -> str:
     import torch
 
-    if not any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):  # else the user has chosen
-        os.environ[ALLOCATOR_VARIABLES[0]] = ALLOCATOR_SETTING
-    return [AcceleratorDevice(NVIDIA, index, limits) for index in range(torch.cuda.device_count())]
+    return f"torch {torch.__version__}: {' '.join(torch.cuda.get_arch_list())}"
+
+
+def _context_bytes(index: int, reserved_bytes: int) -> int | None:
+    """Our process's memory on a card, less the allocator's: the context, kernels and handles of libraries."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(index))
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:  # no permission, or a driver that does not tell
+        return None
+    used = {process.pid: process.usedGpuMemory for process in processes}
+    # in a container the numbers of processes are those of the host: a single process can only be ours
+    mine = used.get(os.getpid(), next(iter(used.values())) if len(used) == 1 else None)
+    return None if mine is None else max(0, mine - reserved_bytes)
+
+
+def _uuid(index: int) -> str:
+    """The name by which the management library knows a card: its own numbers ignore CUDA_VISIBLE_DEVICES."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ultimate_embedder.config import parse_size, suggest
-from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits
+from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits, Vendor
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.devices.cpu import CpuDevice
-from ultimate_embedder.devices.nvidia import NVIDIA, nvidia_is_available, open_nvidia
+from ultimate_embedder.devices.driver_errors import NO_KERNELS, first_line, names_any
+from ultimate_embedder.devices.nvidia import NVIDIA, count_nvidia, nvidia_vendor, prepare_nvidia
 from ultimate_embedder.devices.simulated import SIMULATED, simulate
 from ultimate_embedder.errors import UsageError
 
 DEVICE_WORDS = ("auto", "cpu", NVIDIA, f"{SIMULATED}:NxSIZE", f"{SIMULATED}:SIZE+SIZE")
 
 
-def open_devices(word: str, limits: MemoryLimits, order: Sequence[str] = ()) -> list[Device]:
+def _refuse(message: str) -> None:
+    raise UsageError(message)
+
+
+def open_devices(
+    word: str, limits: MemoryLimits, order: Sequence[str] = (), report: Callable[[str], None] = _refuse
+) -> list[Device]:
     """The devices that `word` names: cards if there are any (auto), the CPU, cards, or simulated ones.
 
-    With `order` only those it names, in its order: `1,0`, or `kind:1,kind:0`; `cpu` alone means the CPU.
+    With `order` only those it names, in its order: `1,0`, or `kind:1,kind:0`; `cpu` alone means the CPU. A card that
+    cannot compute is left out, and `report` is told why; without `report` it is an error.
     """
-    devices = _open(word, limits)
+    devices = _open(word, limits, report)
     if not order or not devices[0].has_ceiling:
         return devices
     by_number = {device.name.rpartition(":")[2]: device for device in devices}
@@ -33,25 +41,65 @@ def open_devices(word: str, limits: MemoryLimits, order: Sequence[str] = ()) -> 
     return [by_number[number] for number in dict.fromkeys(wanted) if number != "cpu"] or [CpuDevice()]
 
 
-def _open(word: str, limits: MemoryLimits) -> list[Device]:
+def _open(word: str, limits: MemoryLimits, report: Callable[[str], None]) -> list[Device]:
     if word == "auto":
-        return open_nvidia(limits) if nvidia_is_available() else [CpuDevice()]
+        return _open_nvidia(limits, report) or [CpuDevice()]
     if word == "cpu":
         return [CpuDevice()]
     if word == NVIDIA:
-        return open_nvidia(limits)
+        if not count_nvidia():
+            raise UsageError(f"--devices {word}: torch sees no card here. Use --devices cpu, or simulated:2x15GiB.")
+        return _open_nvidia(limits, report) or _no_card_computes(word)
     if word.startswith(f"{SIMULATED}:"):
-        return _open_simulated(word, limits)
+        return _open_simulated(word, limits, report) or _no_card_computes(word)
     hint = suggest(word, ("auto", "cpu", NVIDIA, SIMULATED))
     raise UsageError(f"--devices {word}: not one of {', '.join(DEVICE_WORDS)}.{hint}")
 
 
-def _open_simulated(word: str, limits: MemoryLimits) -> list[Device]:
+def _open_nvidia(limits: MemoryLimits, report: Callable[[str], None]) -> list[Device]:
+    count = count_nvidia()
+    if not count:
+        return []
+    prepare_nvidia()
+    return _open_cards(NVIDIA, count, limits, nvidia_vendor(), report)
+
+
+def _open_simulated(word: str, limits: MemoryLimits, report: Callable[[str], None]) -> list[Device]:
     capacities: list[int] = []
     for part in word.partition(":")[2].split("+"):
         match = re.fullmatch(r"(?:(\d+)x)?(.+)", part.strip())
         if match is None:
             raise UsageError(f"--devices {word}: write a number and a size, as in simulated:2x15GiB.")
         capacities += [parse_size(match[2], f"--devices {word}")] * int(match[1] or 1)
-    simulate(capacities)
-    return [AcceleratorDevice(SIMULATED, index, limits) for index in range(len(capacities))]
+    controls = simulate(capacities)
+    vendor = Vendor(context_bytes=lambda index, _: controls.context_bytes(index))
+    return _open_cards(SIMULATED, len(capacities), limits, vendor, report)
+
+
+def _open_cards(
+    kind: str, count: int, limits: MemoryLimits, vendor: Vendor, report: Callable[[str], None]
+) -> list[Device]:
+    """Those cards that can compute: some that torch sees have no kernels in it, or are broken."""
+    devices: list[Device] = []
+    for index in range(count):
+        try:
+            device = AcceleratorDevice(kind, index, limits, vendor)
+            device.try_kernel()
+        except RuntimeError as error:
+            report(f"{kind}:{index} is not used: {_why_it_cannot_compute(error, vendor)}")
+        else:
+            devices.append(device)
+    return devices
+
+
+def _why_it_cannot_compute(error: RuntimeError, vendor: Vendor) -> str:
+    if names_any(error, NO_KERNELS):
+        return (
+            f"the installed torch has no kernels for it ({vendor.kernels()}). "
+            "Install a torch that has, or use another card (on Kaggle: GPU T4 x2)."
+        )
+    return f"it cannot compute ({first_line(error)})"
+
+
+def _no_card_computes(word: str) -> list[Device]:
+    raise UsageError(f"--devices {word}: none of these cards can compute; see the warnings. Use --devices cpu.")

@@ -48,6 +48,8 @@ constexpr int kMostDevices = 16;
 
 int device_count = 1;
 CachingAllocator allocators[kMostDevices];
+std::string allocation_errors[kMostDevices];  // what a failed allocation raises; empty: torch.OutOfMemoryError
+std::string kernel_errors[kMostDevices];      // what every kernel raises; empty: none does
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
 
@@ -65,6 +67,7 @@ DeviceIndex index_or_current(optional<Device> device) {
 
 Block* charge(size_t bytes, DeviceIndex device) {
   if (Block* block = allocators[device].allocate(bytes)) return block;
+  TORCH_CHECK(allocation_errors[device].empty(), allocation_errors[device]);
   const Usage usage = allocators[device].usage();
   const size_t used = std::min(usage.capacity, usage.reserved + usage.external);
   const auto words = c10::CachingAllocator::format_size;
@@ -302,6 +305,7 @@ class FallbackCall {
     for (size_t i = stack_->size() - arguments; i < stack_->size(); ++i) lend((*stack_)[i]);
     check_host_arguments();
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
+    TORCH_CHECK(kernel_errors[device_->index()].empty(), kernel_errors[device_->index()]);
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
@@ -490,6 +494,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
   m.def("set_external", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_external(bytes); });
   m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
+  m.def("set_allocation_error", [](DeviceIndex device, std::string text) { allocation_errors[checked(device)] = text; });
+  m.def("set_kernel_error", [](DeviceIndex device, std::string text) { kernel_errors[checked(device)] = text; });
   m.def("empty_cache", [] { torch_allocator.emptyCache(); });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });

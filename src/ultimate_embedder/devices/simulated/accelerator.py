@@ -30,6 +30,8 @@ class SimulatedControls:
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
+        self._context_bytes: dict[int, int] = {}
+        self._external_bytes: dict[int, int] = {}
 
     def resize(self, capacities_bytes: Sequence[int]) -> None:
         """Have these devices, and no others, with nothing on them but us."""
@@ -40,14 +42,35 @@ class SimulatedControls:
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
             self._extension.set_capacity(device, capacity)
-            self._extension.set_external(device, 0)
+            self.set_context(device, 0)
+            self.set_external(device, 0)
+            self.set_allocation_error(device, "")
+            self.set_kernel_error(device, "")
             self._extension.fail_after(device, -1)
             self._extension.reset_peaks(device)
             self._extension.reset_high_water(device)
 
     def set_external(self, device: int, used_bytes: int) -> None:
         """Let other processes hold this much."""
-        self._extension.set_external(device, used_bytes)
+        self._external_bytes[device] = used_bytes
+        self._charge_outside(device)
+
+    def set_context(self, device: int, used_bytes: int) -> None:
+        """Let our own process hold this much outside the allocator, as a driver's context does."""
+        self._context_bytes[device] = used_bytes
+        self._charge_outside(device)
+
+    def context_bytes(self, device: int) -> int:
+        """What our own process holds outside the allocator."""
+        return self._context_bytes[device]
+
+    def set_allocation_error(self, device: int, text: str) -> None:
+        """Let allocations that fail raise a plain error with this text; an empty one restores `OutOfMemoryError`."""
+        self._extension.set_allocation_error(device, text)
+
+    def set_kernel_error(self, device: int, text: str) -> None:
+        """Let every kernel raise an error with this text, as on a card that torch was not built for; empty: none."""
+        self._extension.set_kernel_error(device, text)
 
     def fail_after(self, device: int, allocations: int) -> None:
         """Let one allocation fail: the next (0), or a later one."""
@@ -56,6 +79,10 @@ class SimulatedControls:
     def usage(self, device: int) -> dict[str, int]:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""
         return dict(self._extension.usage(device))
+
+    def _charge_outside(self, device: int) -> None:
+        used_bytes = self._external_bytes.get(device, 0) + self._context_bytes.get(device, 0)
+        self._extension.set_external(device, used_bytes)
 
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""
@@ -92,6 +119,13 @@ def _device_module(extension: Any) -> types.ModuleType:
         capacity = extension.usage(index(device))["capacity"]
         return types.SimpleNamespace(name="simulated T4", total_memory=capacity, multi_processor_count=40)
 
+    def memory_stats_as_nested_dict(device: Any = None) -> dict[str, dict[str, dict[str, int]]]:
+        usage = extension.usage(index(device))
+        return {
+            f"{kind}_bytes": {"all": {"current": usage[kind], "peak": usage[f"peak_{kind}"]}}
+            for kind in ("allocated", "reserved")
+        }
+
     def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
         capacity = extension.usage(index(device))["capacity"]
         extension.set_limit(index(device), int(capacity * fraction))
@@ -116,6 +150,7 @@ def _device_module(extension: Any) -> types.ModuleType:
         "get_device_capability": lambda device=None: T4_CAPABILITY,
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16, torch.float32],
         "mem_get_info": lambda device=None: accelerator.get_memory_info(index(device)),
+        "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
         "memory_allocated": lambda device=None: accelerator.memory_allocated(index(device)),
         "memory_reserved": lambda device=None: accelerator.memory_reserved(index(device)),
         "max_memory_allocated": lambda device=None: accelerator.max_memory_allocated(index(device)),
