@@ -7,7 +7,7 @@ LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture scale million durability plot requests clean help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture scale million durability plot requests real-cards gpu-check clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -73,6 +73,9 @@ million: $(STAMP)  ## a million generated chunks, killed twice during the run
 
 durability: $(STAMP)  ## cost of the durable store, compared with writing nothing
 	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
+
+real-cards: $(STAMP)  ## what real cards should do, by counted operations: build/real-cards.json
+	PYTHONPATH=. $(BIN)/python benchmarks/real_cards.py
 
 bench: $(STAMP)  ## benchmarks against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg

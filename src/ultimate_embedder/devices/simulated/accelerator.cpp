@@ -49,6 +49,7 @@ constexpr int kMostDevices = 16;
 int device_count = 1;
 CachingAllocator allocators[kMostDevices];
 std::string allocation_errors[kMostDevices];  // what a failed allocation raises; empty: torch.OutOfMemoryError
+std::atomic<int64_t> kernel_calls{0};         // launched so far, on all devices
 std::string kernel_errors[kMostDevices];      // what every kernel raises; empty: none does
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
@@ -281,6 +282,7 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
   else if (from.is_cpu()) host_to_device += bytes;
   else if (to.is_cpu()) device_to_host += bytes;
   else between_devices += bytes;
+  ++kernel_calls;
   at::AutoDispatchBelowADInplaceOrView guard;
   lend_to_cpu(to).copy_(lend_to_cpu(from));
   return to;
@@ -306,6 +308,7 @@ class FallbackCall {
     check_host_arguments();
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
     TORCH_CHECK(kernel_errors[device_->index()].empty(), kernel_errors[device_->index()]);
+    ++kernel_calls;
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
@@ -439,6 +442,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   TORCH_CHECK(query.device() == key.device() && query.device() == value.device() &&
                   (!mask || mask->device() == query.device()),
               "Expected all tensors to be on the same device (in scaled_dot_product_attention)");
+  ++kernel_calls;
   at::AutoDispatchBelowADInplaceOrView guard;
   auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
                                                  mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
@@ -512,6 +516,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                          {"allocations", usage.allocations},
                                          {"failures", usage.failures}};
   });
+  m.def("kernel_calls", [] { return kernel_calls.load(); });
   m.def("traffic", [] {
     return std::map<std::string, int64_t>{{"host_to_device", host_to_device},
                                           {"device_to_host", device_to_host},

@@ -84,6 +84,10 @@ class SimulatedControls:
         used_bytes = self._external_bytes.get(device, 0) + self._context_bytes.get(device, 0)
         self._extension.set_external(device, used_bytes)
 
+    def kernel_calls(self) -> int:
+        """Kernels and copies so far, on all devices."""
+        return int(self._extension.kernel_calls())
+
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""
         return dict(self._extension.traffic())
