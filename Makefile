@@ -77,6 +77,9 @@ durability: $(STAMP)  ## cost of the durable store, compared with writing nothin
 real-cards: $(STAMP)  ## what real cards should do, by counted operations: build/real-cards.json
 	PYTHONPATH=. $(BIN)/python benchmarks/real_cards.py
 
+gpu-check: $(STAMP)  ## for a machine with a card: tests and a benchmark on it, one file to send back
+	$(BIN)/python -m tests.gpu_check --output gpu-check.json
+
 bench: $(STAMP)  ## benchmarks against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg
 	PYTHONPATH=. $(BIN)/python benchmarks/end_to_end.py
