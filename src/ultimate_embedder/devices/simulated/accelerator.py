@@ -36,6 +36,8 @@ class SimulatedControls:
         most = self._extension.most_devices()
         if not 0 < len(capacities_bytes) <= most:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
+        for device in range(self._extension.device_count()):
+            self._extension.synchronize(device)
         self._extension.set_device_count(len(capacities_bytes))
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
@@ -56,6 +58,17 @@ class SimulatedControls:
     def usage(self, device: int) -> dict[str, int]:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""
         return dict(self._extension.usage(device))
+
+    def watch_host_memory(self) -> None:
+        """From now on notice when the host touches pinned memory while a copy is under way; for tests.
+
+        It takes a handler of SIGSEGV, which is why it is not always on.
+        """
+        self._extension.watch_host_memory()
+
+    def take_races(self) -> list[str]:
+        """Uses of memory, since the last call, that nothing puts in order: which wait is missing."""
+        return list(self._extension.take_races())
 
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""
