@@ -7,7 +7,7 @@ LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture scale million durability plot requests real-cards gpu-check clean help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests real-cards gpu-check clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -61,6 +61,9 @@ generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.js
 torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
 	$(BIN)/python -m tests.simulated.torture --cases 300
 	$(BIN)/python -m tests.simulated.crash --cases 100
+
+mutations: $(STAMP)  ## remove every wait for a stream or an event, one by one: a test must fail each time
+	$(BIN)/python -m tests.simulated.mutations
 
 plot: $(STAMP)  ## plot predicted and measured memory: docs/memory.svg
 	$(BIN)/python benchmarks/memory_plot.py

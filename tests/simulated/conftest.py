@@ -11,6 +11,22 @@ from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 GiB = 1 << 30
 
 
+@pytest.fixture(scope="session")
+def watched() -> SimulatedControls:
+    """The simulator, which also notices when the host reads a result before it has arrived."""
+    controls = simulate([GiB])
+    controls.watch_host_memory()
+    return controls
+
+
+@pytest.fixture(autouse=True)
+def no_races(watched: SimulatedControls) -> Iterator[None]:
+    """No wait is missing, even where a run completes: vectors that were read too early would be computed again."""
+    watched.take_races()
+    yield
+    assert watched.take_races() == []
+
+
 @pytest.fixture
 def two_t4s() -> Iterator[SimulatedControls]:
     """Two cards of 15 GiB; afterwards nothing may be left on them."""

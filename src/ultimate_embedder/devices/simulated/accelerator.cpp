@@ -6,10 +6,13 @@
 //               over capacity it raises torch.OutOfMemoryError, in the middle of a forward if need be
 //   operators   a fallback lends the bytes to the CPU kernel as they lie and charges what comes out
 //   rules       tensors of different devices do not mix, exactly as on cards
-//   streams     real objects with the real interface; work is done when it is asked for, so they never wait
+//   streams     work is done as late as the rules allow, and what is not ordered is an error: streams.h
+//   host        pinned memory that can be watched while copies are under way: pinned_memory.h
 //
-// Not simulated: time, asynchrony, and the workspaces of vendor libraries.
+// Not simulated: time, and the workspaces of vendor libraries.
 #include "caching_allocator.h"
+#include "pinned_memory.h"
+#include "streams.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -32,7 +35,6 @@
 #include <chrono>
 #include <map>
 #include <string>
-#include <unordered_set>
 
 namespace simulated {
 
@@ -53,6 +55,11 @@ std::atomic<int64_t> kernel_calls{0};         // launched so far, on all devices
 std::string kernel_errors[kMostDevices];      // what every kernel raises; empty: none does
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
+Streams& streams = *new Streams();  // never destroyed: tensors may outlive what is static
+PinnedAllocator pinned_allocator;
+
+Slot slot_of(const Stream& stream) { return slot_of(stream.device_index(), stream.id()); }
+Slot current_slot(DeviceIndex device) { return slot_of(device, current_streams[device]); }
 
 DeviceIndex checked(DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < device_count, "invalid device ordinal ", int(index), ": there are ", device_count,
@@ -66,8 +73,15 @@ DeviceIndex index_or_current(optional<Device> device) {
 
 // ------------------------------------------------------------------------------------------------- memory
 
+// Memory that holds nothing yet, or nothing any more: NaN in every number format, -1 as an integer.
+void poison(void* memory, size_t bytes) {
+  constexpr size_t most = 16 * MiB;  // enough to be noticed; more would only cost time
+  std::memset(memory, 0xFF, std::min(bytes, most));
+}
+
 Block* charge(size_t bytes, DeviceIndex device) {
-  if (Block* block = allocators[device].allocate(bytes)) return block;
+  const auto wait_for_held = [device] { return streams.release_held(device); };
+  if (Block* block = allocators[device].allocate(bytes, current_slot(device), wait_for_held)) return block;
   TORCH_CHECK(allocation_errors[device].empty(), allocation_errors[device]);
   const Usage usage = allocators[device].usage();
   const size_t used = std::min(usage.capacity, usage.reserved + usage.external);
@@ -79,36 +93,70 @@ Block* charge(size_t bytes, DeviceIndex device) {
                    words(usage.external), ".");
 }
 
-// What a storage on a device owns: a charge, and either its own bytes or those of a CPU storage.
+// What a storage on a device owns: a charge, and either its own bytes or those of a CPU storage. Copies that are queued
+// share the bytes.
 struct Ownership {
   DeviceIndex device;
   Block* block;
   void* bytes;
-  Storage borrowed;
+  size_t size;
+  Storage borrowed;  // whose bytes these are, if they are not our own
+  Uses uses;
+  std::shared_ptr<Ownership> self;  // until it is released
+
+  ~Ownership() {
+    if (!borrowed) std::free(bytes);
+  }
 };
 
 void release(void* context) {
-  auto* owned = static_cast<Ownership*>(context);
-  if (owned->block) allocators[owned->device].free(owned->block);
-  std::free(owned->bytes);
-  delete owned;
+  const std::shared_ptr<Ownership> owned = std::move(static_cast<Ownership*>(context)->self);
+  CachingAllocator& allocator = allocators[owned->device];
+  if (owned->block) allocator.retire(owned->block);
+  const bool lost = streams.free(owned->uses, owned->bytes, [&allocator, block = owned->block] {
+    if (block) allocator.free(block);
+  });
+  if (lost) poison(owned->bytes, owned->size);
+}
+
+at::DataPtr owned_memory(DeviceIndex device, size_t size, Storage borrowed = {}) {
+  const Uses uses = streams.allocate(current_slot(device));
+  Block* block = size ? charge(size, device) : nullptr;
+  void* bytes = borrowed ? const_cast<void*>(borrowed.data()) : std::aligned_alloc(64, (size + 63) / 64 * 64);
+  if (!borrowed) poison(bytes, size);
+  auto owned = std::make_shared<Ownership>(device, block, bytes, size, std::move(borrowed), uses);
+  Ownership* context = owned.get();
+  context->self = std::move(owned);
+  return at::DataPtr(bytes, context, &release, Device(kSimulated, device));
+}
+
+Ownership* owner(const Storage& storage) { return static_cast<Ownership*>(storage.data_ptr().get_context()); }
+
+// The current stream of its device reads a tensor, or writes it.
+void use(const Tensor& tensor, bool writes) {
+  if (!tensor.defined() || tensor.device().type() != kSimulated) return;
+  if (Ownership* owned = owner(tensor.storage()))
+    streams.use(current_slot(tensor.device().index()), owned->uses, writes);
 }
 
 struct TorchAllocator final : c10::DeviceAllocator {
   at::DataPtr allocate(size_t bytes) override {
     const Device device(kSimulated, current_device);
     if (bytes == 0) return at::DataPtr(nullptr, device);
-    Block* block = charge(bytes, current_device);
-    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    return at::DataPtr(memory, new Ownership{current_device, block, memory, {}}, &release, device);
+    return owned_memory(current_device, bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
-    for (int device = 0; device < device_count; ++device) allocators[device].release_cached();
+    for (int device = 0; device < device_count; ++device) {
+      streams.release_held(device);
+      allocators[device].release_cached();
+    }
   }
-  void recordStream(const c10::DataPtr&, Stream) override {}  // nothing is ever in flight
+  void recordStream(const c10::DataPtr& memory, Stream stream) override {
+    if (auto* owned = static_cast<Ownership*>(memory.get_context())) streams.record_use(owned->uses, slot_of(stream));
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
     const Usage usage = allocators[checked(device)].usage();
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -134,35 +182,12 @@ struct TorchAllocator final : c10::DeviceAllocator {
 TorchAllocator torch_allocator;
 REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &torch_allocator);
 
-// Page-locked host memory: ordinary memory that remembers that it was asked for.
-struct PinnedAllocator final : c10::Allocator {
-  at::DataPtr allocate(size_t bytes) override {
-    void* memory = std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64));
-    std::lock_guard<std::mutex> lock(mutex);
-    pinned.insert(memory);
-    return at::DataPtr(memory, memory, &unpin, Device(at::kCPU));
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
-
-  static void unpin(void* memory) {
-    std::lock_guard<std::mutex> lock(mutex);
-    pinned.erase(memory);
-    std::free(memory);
-  }
-  static bool is_pinned(const void* memory) {
-    std::lock_guard<std::mutex> lock(mutex);
-    return pinned.count(memory) > 0;
-  }
-  static inline std::mutex mutex;
-  static inline std::unordered_set<const void*> pinned;
-};
-PinnedAllocator pinned_allocator;
-
 // ------------------------------------------------------------------------------- devices, streams, events
 
 struct Event {
   std::chrono::steady_clock::time_point recorded;
+  Moment moment;
+  bool was_asked = false;
 };
 
 struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
@@ -189,8 +214,9 @@ struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
     return Stream(Stream::DEFAULT, device.has_index() ? device : getDevice());
   }
   Stream getNewStream(Device device, int = 0) const override {
-    static std::atomic<c10::StreamId> next{1};
-    return Stream(Stream::UNSAFE, device.has_index() ? device : getDevice(), next++);
+    static std::atomic<c10::StreamId> next[kMostDevices];
+    const Device where = device.has_index() ? device : getDevice();
+    return Stream(Stream::UNSAFE, where, 1 + next[where.index()]++ % kSideStreams);
   }
   Stream getStreamFromGlobalPool(Device device, bool = false) const override { return getNewStream(device); }
   Stream exchangeStream(Stream stream) const override {
@@ -198,19 +224,29 @@ struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
     current_streams[stream.device_index()] = stream.id();
     return before;
   }
-  bool queryStream(const Stream&) const override { return true; }
-  void synchronizeStream(const Stream&) const override {}
-  void synchronizeDevice(const DeviceIndex) const override {}
+  bool queryStream(const Stream& stream) const override { return streams.is_idle(slot_of(stream)); }
+  void synchronizeStream(const Stream& stream) const override { streams.synchronize(slot_of(stream)); }
+  void synchronizeDevice(const DeviceIndex device) const override { streams.synchronize_device(device); }
 
-  void record(void** event, const Stream&, const DeviceIndex, const c10::EventFlag) const override {
+  void record(void** event, const Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event();
-    static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
+    *static_cast<Event*>(*event) = {std::chrono::steady_clock::now(), streams.record(slot_of(stream))};
   }
   void destroyEvent(void* event, const DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
-  void block(void*, const Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void block(void* event, const Stream& stream) const override {
+    streams.wait(slot_of(stream), static_cast<Event*>(event)->moment);
+  }
+  // Not done yet, for whoever asks only once; who keeps asking must find it done at some time.
+  bool queryEvent(void* event) const override {
+    auto* asked = static_cast<Event*>(event);
+    if (std::exchange(asked->was_asked, true)) streams.synchronize(asked->moment);
+    return streams.is_done(asked->moment);
+  }
+  void synchronizeEvent(void* event) const override { streams.synchronize(static_cast<Event*>(event)->moment); }
   double elapsedTime(void* first, void* second, const DeviceIndex) const override {
+    const bool done = streams.is_done(static_cast<Event*>(first)->moment) &&
+                      streams.is_done(static_cast<Event*>(second)->moment);
+    TORCH_CHECK(done, "device not ready: wait for both events before asking for the time between them");
     const auto elapsed = static_cast<Event*>(second)->recorded - static_cast<Event*>(first)->recorded;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
@@ -237,6 +273,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   void resizePrivateUse1Bytes(const Storage& storage, size_t bytes) const override {
     c10::DeviceGuard guard(storage.device());
+    streams.begin(current_slot(storage.device().index()));
     auto memory = torch_allocator.allocate(bytes);
     if (storage.data()) std::memcpy(memory.get(), storage.data(), std::min(bytes, storage.nbytes()));
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
@@ -265,26 +302,113 @@ Tensor lend_to_cpu(const Tensor& tensor) {
 // A fresh CPU tensor becomes one of the device: the bytes stay where they are, the device is charged for them.
 Tensor adopt(const Tensor& tensor, DeviceIndex device) {
   const size_t bytes = tensor.storage().nbytes();
-  Block* block = bytes ? charge(bytes, device) : nullptr;
-  auto* memory = const_cast<void*>(tensor.storage().data());
-  Storage storage(Storage::use_byte_size_t{}, bytes,
-                  at::DataPtr(memory, new Ownership{device, block, nullptr, tensor.storage()}, &release,
-                              Device(kSimulated, device)),
-                  &torch_allocator, /*resizable=*/true);
+  Storage storage(Storage::use_byte_size_t{}, bytes, owned_memory(device, bytes, tensor.storage()), &torch_allocator,
+                  /*resizable=*/true);
+  streams.use(current_slot(device), owner(storage)->uses, /*writes=*/true);
   return tensor_over(std::move(storage), c10::DispatchKey::PrivateUse1, tensor);
 }
 
 std::atomic<int64_t> host_to_device{0}, device_to_host{0}, within_device{0}, between_devices{0};
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
-  const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
-  if (from.device() == to.device()) within_device += bytes;
-  else if (from.is_cpu()) host_to_device += bytes;
-  else if (to.is_cpu()) device_to_host += bytes;
-  else between_devices += bytes;
+void copy_bytes(const Tensor& from, const Tensor& to) {
   ++kernel_calls;
   at::AutoDispatchBelowADInplaceOrView guard;
   lend_to_cpu(to).copy_(lend_to_cpu(from));
+}
+
+// A tensor for later: other tensors over its memory may come and go. A device's memory is kept by its owner.
+Tensor keep(const Tensor& tensor) {
+  return tensor.is_cpu() ? tensor_over(Storage(tensor.storage()), c10::DispatchKey::CPU, tensor) : lend_to_cpu(tensor);
+}
+
+// Whether a copy touches all of a pinned allocation, so that its pages can be watched.
+bool can_be_watched(const Tensor& host) {
+  return PinnedAllocator::is_pinned(host.storage().data()) &&
+         static_cast<size_t>(host.numel()) * host.element_size() == host.storage().nbytes();
+}
+
+void poison_until_copied(Slot stream, const Tensor& to) {
+  streams.settle(stream, to.storage().data());
+  if (to.is_non_overlapping_and_dense()) poison(lend_to_cpu(to).mutable_data_ptr(), to.numel() * to.element_size());
+}
+
+void send_later(Slot stream, const Tensor& from, const Tensor& to) {
+  poison_until_copied(stream, to);
+  const void* host = from.storage().data();
+  const bool watched = can_be_watched(from);
+  if (watched) PinnedAllocator::expect(host, /*is_written=*/false);
+  const auto run = [host, watched, from = keep(from), to = keep(to), memory = owner(to.storage())->self] {
+    copy_bytes(from, to);
+    if (watched) PinnedAllocator::arrived(host, /*is_written=*/false);
+  };
+  streams.later(stream, {{host, to.storage().data()}, run, {}});
+}
+
+void fetch_later(Slot stream, const Tensor& from, const Tensor& to) {
+  poison_until_copied(stream, to);
+  const void* host = to.storage().data();
+  const bool watched = can_be_watched(to);
+  if (watched) PinnedAllocator::expect(host, /*is_written=*/true);
+  const auto on_its_way = std::make_shared<Tensor>();
+  const auto run = [on_its_way, from = keep(from), memory = owner(from.storage())->self] {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    *on_its_way = from.clone();  // what comes next on the stream may overwrite it
+  };
+  const auto deliver = [on_its_way, host, watched, to = keep(to)] {
+    if (watched) PinnedAllocator::open(host);
+    copy_bytes(*on_its_way, to);
+    if (watched) PinnedAllocator::arrived(host, /*is_written=*/true);
+  };
+  streams.later(stream, {{host, from.storage().data()}, run, deliver});
+}
+
+// With the host. Memory that is not pinned is sent by way of a buffer of the driver, which waits for the stream before it
+// is filled, and fetched before the call returns.
+void copy_with_host(const Tensor& from, const Tensor& to, bool non_blocking) {
+  const bool sends = from.is_cpu();
+  const Slot stream = current_slot((sends ? to : from).device().index());
+  const bool pinned = PinnedAllocator::is_pinned((sends ? from : to).storage().data());
+  const bool buffered = non_blocking && sends && !pinned;
+  if (buffered) streams.synchronize(stream);
+  use(from, /*writes=*/false);
+  use(to, /*writes=*/true);
+  if (!non_blocking || (!sends && !pinned)) {
+    streams.synchronize(stream);
+    copy_bytes(from, to);
+  } else if (sends) {
+    send_later(stream, buffered ? from.clone() : from, to);
+  } else {
+    fetch_later(stream, from, to);
+  }
+}
+
+// On the stream of the device that it comes from; that of the other device waits for it.
+void copy_between_devices(const Tensor& from, const Tensor& to) {
+  const Slot here = current_slot(from.device().index()), there = current_slot(to.device().index());
+  streams.wait(here, streams.record(there));
+  streams.use(here, owner(from.storage())->uses, /*writes=*/false);
+  streams.use(here, owner(to.storage())->uses, /*writes=*/true);
+  streams.begin(here);
+  copy_bytes(from, to);
+  streams.wait(there, streams.record(here));
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
+  if (bytes == 0) return to;
+  if (from.is_cpu() || to.is_cpu()) {
+    (from.is_cpu() ? host_to_device : device_to_host) += bytes;
+    copy_with_host(from, to, non_blocking);
+  } else if (from.device() != to.device()) {
+    between_devices += bytes;
+    copy_between_devices(from, to);
+  } else {
+    within_device += bytes;
+    use(from, /*writes=*/false);
+    use(to, /*writes=*/true);
+    streams.begin(current_slot(to.device().index()));
+    copy_bytes(from, to);
+  }
   return to;
 }
 
@@ -293,7 +417,11 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar(const Tensor& tensor) { return at::_local_scalar_dense(lend_to_cpu(tensor)); }
+at::Scalar local_scalar(const Tensor& tensor) {
+  use(tensor, /*writes=*/false);
+  streams.synchronize(current_slot(tensor.device().index()));
+  return at::_local_scalar_dense(lend_to_cpu(tensor));
+}
 
 // -------------------------------------------------------------------------------------------- the operators
 
@@ -304,11 +432,15 @@ class FallbackCall {
 
   void run() {
     const size_t arguments = op_.schema().arguments().size();
-    for (size_t i = stack_->size() - arguments; i < stack_->size(); ++i) lend((*stack_)[i]);
+    for (size_t i = 0; i < arguments; ++i) {
+      alias_ = op_.schema().arguments()[i].alias_info();
+      lend((*stack_)[stack_->size() - arguments + i]);
+    }
     check_host_arguments();
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
     TORCH_CHECK(kernel_errors[device_->index()].empty(), kernel_errors[device_->index()]);
     ++kernel_calls;
+    streams.begin(current_slot(device_->index()));
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
@@ -349,6 +481,7 @@ class FallbackCall {
     if (!device_) device_ = tensor.device();
     TORCH_CHECK(*device_ == tensor.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
                 *device_, " and ", tensor.device(), "! (in ", op_.operator_name(), ")");
+    if (!alias_ || alias_->isWrite()) use(tensor, /*writes=*/alias_ != nullptr);  // else a view, which reads nothing
     lent_.emplace_back(tensor, lend_to_cpu(tensor));
     return lent_.back().second;
   }
@@ -397,6 +530,7 @@ class FallbackCall {
   torch::jit::Stack* stack_;
   optional<Device> device_, target_;
   bool has_host_argument_ = false;
+  const c10::AliasInfo* alias_ = nullptr;  // of the argument at hand
   std::vector<std::pair<Tensor, Tensor>> lent_;  // the device's tensor, and its face for the CPU
 };
 
@@ -443,6 +577,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
                   (!mask || mask->device() == query.device()),
               "Expected all tensors to be on the same device (in scaled_dot_product_attention)");
   ++kernel_calls;
+  for (const Tensor& tensor : {query, key, value, mask.value_or(Tensor())}) use(tensor, /*writes=*/false);
+  streams.begin(current_slot(query.device().index()));
   at::AutoDispatchBelowADInplaceOrView guard;
   auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
                                                  mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
@@ -452,8 +588,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
           nothing};
 }
 
-// Work is done when a call returns, whatever its stream: memory that a stream still uses need not be held back.
-void record_stream(Tensor&, c10::Stream) {}
+void record_stream(Tensor& tensor, Stream stream) {
+  torch_allocator.recordStream(tensor.storage().data_ptr(), stream);
+}
 
 }  // namespace simulated
 
@@ -501,6 +638,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_allocation_error", [](DeviceIndex device, std::string text) { allocation_errors[checked(device)] = text; });
   m.def("set_kernel_error", [](DeviceIndex device, std::string text) { kernel_errors[checked(device)] = text; });
   m.def("empty_cache", [] { torch_allocator.emptyCache(); });
+  m.def("synchronize", [](DeviceIndex device) { streams.synchronize_device(checked(device)); });
+  m.def("watch_host_memory", &ProtectedPages::watch);
+  m.def("take_races", [] {
+    std::vector<std::string> races = streams.take_races();
+    races.insert(races.end(), ProtectedPages::take_faults(),
+                 "the host uses memory of a copy that is under way: synchronize is missing");
+    return races;
+  });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });
   m.def("usage", [](DeviceIndex device) {

@@ -38,6 +38,8 @@ class SimulatedControls:
         most = self._extension.most_devices()
         if not 0 < len(capacities_bytes) <= most:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
+        for device in range(self._extension.device_count()):
+            self._extension.synchronize(device)
         self._extension.set_device_count(len(capacities_bytes))
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
@@ -87,6 +89,16 @@ class SimulatedControls:
     def kernel_calls(self) -> int:
         """Kernels and copies so far, on all devices."""
         return int(self._extension.kernel_calls())
+    def watch_host_memory(self) -> None:
+        """From now on notice when the host touches pinned memory while a copy is under way; for tests.
+
+        It takes a handler of SIGSEGV, which is why it is not always on.
+        """
+        self._extension.watch_host_memory()
+
+    def take_races(self) -> list[str]:
+        """Uses of memory, since the last call, that nothing puts in order: which wait is missing."""
+        return list(self._extension.take_races())
 
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""

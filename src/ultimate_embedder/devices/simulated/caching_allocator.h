@@ -5,15 +5,18 @@
 //   - sizes are rounded up to 512 bytes;
 //   - requests up to 1 MiB are cut from segments of 2 MiB, requests under 10 MiB from segments of 20 MiB,
 //     larger ones get a segment of their own, rounded up to 2 MiB;
-//   - a freed block joins its free neighbours and stays reserved for the next request;
+//   - a freed block joins its free neighbours and stays reserved for the next request of the stream that it was
+//     allocated on, and of no other;
 //   - a segment goes back to the device only when all of it is free and somebody asks for that.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace simulated {
@@ -24,6 +27,7 @@ constexpr size_t MiB = 1024 * KiB;
 // A stretch of one segment, taken or free. Its neighbours in the segment are `before` and `after`.
 struct Block {
   size_t size = 0;
+  int stream = 0;
   bool taken = false;
   bool in_small_pool = false;
   Block* before = nullptr;
@@ -32,11 +36,20 @@ struct Block {
   bool is_whole_segment() const { return before == nullptr && after == nullptr; }
 };
 
+// What is asked for: memory of a stream.
+struct Request {
+  int stream;
+  size_t size;
+};
+
+// By stream, the smallest first.
 struct SmallestFirst {
   using is_transparent = void;
-  bool operator()(const Block* a, const Block* b) const { return a->size != b->size ? a->size < b->size : a < b; }
-  bool operator()(const Block* block, size_t size) const { return block->size < size; }
-  bool operator()(size_t size, const Block* block) const { return size < block->size; }
+  static auto key(const Block* block) { return std::tuple(block->stream, block->size); }
+  static auto key(const Request& request) { return std::tuple(request.stream, request.size); }
+  bool operator()(const Block* a, const Block* b) const { return std::tuple(key(a), a) < std::tuple(key(b), b); }
+  bool operator()(const Block* block, const Request& request) const { return key(block) < key(request); }
+  bool operator()(const Request& request, const Block* block) const { return key(request) < key(block); }
 };
 
 // What the allocator knows of its device at one moment.
@@ -49,27 +62,41 @@ struct Usage {
 
 class CachingAllocator {
  public:
-  // The block for `bytes`, or nullptr when the device has no room for it.
-  Block* allocate(size_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+  // The block for `bytes`, or nullptr when the device has no room for it. `wait_for_held` is called before that, and
+  // says whether blocks that streams held back have come free.
+  Block* allocate(size_t bytes, int stream, const std::function<bool()>& wait_for_held) {
+    std::unique_lock<std::mutex> lock(mutex_);
     ++usage_.allocations;
-    const size_t size = std::max<size_t>(512, (bytes + 511) / 512 * 512);
-    const bool small = size <= MiB;
-    Block* block = failure_is_due() ? nullptr : find_or_reserve(size, small);
+    const Request request{stream, std::max<size_t>(512, (bytes + 511) / 512 * 512)};
+    Block* block = nullptr;
+    if (!failure_is_due()) {
+      block = find_or_reserve(request);
+      if (block == nullptr) {
+        lock.unlock();  // they are given back by `free`
+        const bool came_free = wait_for_held();
+        lock.lock();
+        if (came_free) block = find_or_reserve(request);
+      }
+    }
     if (block == nullptr) {
       ++usage_.failures;
       return nullptr;
     }
-    split(block, size);
+    split(block, request.size);
     block->taken = true;
     usage_.allocated += block->size;
     usage_.peak_allocated = std::max(usage_.peak_allocated, usage_.allocated);
     return block;
   }
 
-  void free(Block* block) {
+  // The tensor of a block is gone; streams may hold the block itself back, until `free`.
+  void retire(const Block* block) {
     std::lock_guard<std::mutex> lock(mutex_);
     usage_.allocated -= block->size;
+  }
+
+  void free(Block* block) {
+    std::lock_guard<std::mutex> lock(mutex_);
     block->taken = false;
     auto& pool = pool_of(block);
     if (Block* next = block->after; next && !next->taken) {
@@ -137,9 +164,11 @@ class CachingAllocator {
 
   Pool& pool_of(const Block* block) { return block->in_small_pool ? small_ : large_; }
 
-  Block* find_or_reserve(size_t size, bool small) {
+  Block* find_or_reserve(const Request& request) {
+    const size_t size = request.size;
+    const bool small = size <= MiB;
     Pool& pool = small ? small_ : large_;
-    if (auto fitting = pool.lower_bound(size); fitting != pool.end()) {
+    if (auto fitting = pool.lower_bound(request); fitting != pool.end() && (*fitting)->stream == request.stream) {
       Block* block = *fitting;
       pool.erase(fitting);
       return block;
@@ -153,7 +182,7 @@ class CachingAllocator {
     usage_.reserved += segment;
     usage_.peak_reserved = std::max(usage_.peak_reserved, usage_.reserved);
     usage_.high_water = std::max(usage_.high_water, usage_.reserved + usage_.external);
-    return new Block{segment, false, small};
+    return new Block{segment, request.stream, false, small};
   }
 
   bool has_room(size_t segment) const {
@@ -165,7 +194,7 @@ class CachingAllocator {
   void split(Block* block, size_t size) {
     const size_t rest = block->size - size;
     if (block->in_small_pool ? rest < 512 : rest <= MiB) return;
-    Block* remainder = new Block{rest, false, block->in_small_pool, block, block->after};
+    Block* remainder = new Block{rest, block->stream, false, block->in_small_pool, block, block->after};
     if (block->after) block->after->before = remainder;
     block->after = remainder;
     block->size = size;

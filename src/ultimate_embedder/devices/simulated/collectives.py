@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 
@@ -15,7 +16,11 @@ def supply_collectives(kind: str) -> None:
 
     def scatter(tensor: Any, places: Sequence[Any], sizes: Any = None, dim: int = 0, streams: Any = None) -> Any:
         parts = tensor.split(sizes, dim) if sizes else tensor.chunk(len(places), dim)
-        return tuple(part.to(device(place)) for part, place in zip(parts, places, strict=False))
+        return tuple(map(send, parts, places, streams or [None] * len(places)))
+
+    def send(part: Any, place: Any, stream: Any) -> Any:
+        with stream or nullcontext():  # `nn.DataParallel` waits for it
+            return part.to(device(place), non_blocking=True)
 
     def gather(tensors: Sequence[Any], dim: int, place: Any = None) -> Any:
         target = torch.device("cpu") if place == -1 else device(tensors[0].device if place is None else place)
