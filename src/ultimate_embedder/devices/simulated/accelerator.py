@@ -40,10 +40,15 @@ class SimulatedControls:
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
             self._extension.set_capacity(device, capacity)
+            self.set_capability(device, T4_CAPABILITY)
             self._extension.set_external(device, 0)
             self._extension.fail_after(device, -1)
             self._extension.reset_peaks(device)
             self._extension.reset_high_water(device)
+
+    def set_capability(self, device: int, capability: tuple[int, int]) -> None:
+        """Let the device be of another generation: it decides which attention kernels and number formats there are."""
+        self._extension.set_capability(device, *capability)
 
     def set_external(self, device: int, used_bytes: int) -> None:
         """Let other processes hold this much."""
@@ -113,7 +118,7 @@ def _device_module(extension: Any) -> types.ModuleType:
         ),
         "get_device_properties": properties,
         "get_device_name": lambda device=None: properties(device).name,
-        "get_device_capability": lambda device=None: T4_CAPABILITY,
+        "get_device_capability": lambda device=None: tuple(extension.capability(index(device))),
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16, torch.float32],
         "mem_get_info": lambda device=None: accelerator.get_memory_info(index(device)),
         "memory_allocated": lambda device=None: accelerator.memory_allocated(index(device)),
