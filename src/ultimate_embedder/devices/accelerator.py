@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.types import MemorySnapshot, StreamEvent
+from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +63,12 @@ class AcceleratorDevice:
         self._limit_fraction: float | None = None
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
+
+    @property
+    def capability(self) -> Capability:
+        """The compute capability, as torch tells it."""
+        major, minor = self._module.get_device_capability(self._index)
+        return major, minor
 
     def parts(self) -> list[AcceleratorDevice]:
         """Just this one."""
@@ -137,8 +143,7 @@ class AcceleratorDevice:
             return "float32"
         if precision == "fp16":
             return "float16"
-        major, _ = self._module.get_device_capability(self._index)
-        return "bfloat16" if major >= 8 else "float16"
+        return "bfloat16" if self.capability >= (8, 0) else "float16"
 
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""
