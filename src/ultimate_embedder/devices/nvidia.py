@@ -29,4 +29,7 @@ def open_nvidia(limits: MemoryLimits) -> list[Device]:
 
     if not any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):  # else the user has chosen
         os.environ[ALLOCATOR_VARIABLES[0]] = ALLOCATOR_SETTING
+    # it makes a plan for every new shape, up to half a second each, and batches have new shapes all the time. Not put
+    # back: nothing else in this process needs it
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return [AcceleratorDevice(NVIDIA, index, limits) for index in range(torch.cuda.device_count())]
