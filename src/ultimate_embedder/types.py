@@ -18,6 +18,7 @@ Status = Literal[
     "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
 ]
 
+Capability = tuple[int, int]  # compute capability of a card: major, minor
 UNNAMED = ""  # the name of the vector if points have only one
 
 
@@ -199,6 +200,11 @@ class ModelDevice(Protocol):
     torch_device: torch.device
     has_ceiling: bool
     """Whether its memory limits the size of batches; False for the CPU."""
+
+    @property
+    def capability(self) -> Capability | None:
+        """The compute capability of a card, which decides the kernels that it has; None for the CPU."""
+        ...
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means out of memory."""

@@ -15,10 +15,11 @@ import torch
 from ultimate_embedder.devices.nvidia import prepare_nvidia
 prepare_nvidia()
 print(torch._C._accelerator_getAllocatorSettings())
+print(torch.backends.cuda.cudnn_sdp_enabled())
 """
 
 
-def allocator_settings(**environment: str) -> str:
+def settings(**environment: str) -> list[str]:
     variables = {name: value for name, value in os.environ.items() if name not in nvidia.ALLOCATOR_VARIABLES}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SETTINGS],
@@ -27,15 +28,19 @@ def allocator_settings(**environment: str) -> str:
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return done.stdout.splitlines()
 
 
 def test_the_allocator_is_set_after_torch_was_imported() -> None:
-    assert allocator_settings() == "expandable_segments:True"
+    assert settings()[0] == "expandable_segments:True"
 
 
 def test_the_allocator_settings_of_the_user_are_kept() -> None:
-    assert "expandable" not in allocator_settings(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128")
+    assert "expandable" not in settings(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128")[0]
+
+
+def test_attention_of_cudnn_is_off_as_it_plans_anew_for_every_shape() -> None:
+    assert settings()[1] == settings(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128")[1] == "False"
 
 
 @pytest.mark.parametrize(

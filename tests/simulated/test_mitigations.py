@@ -64,13 +64,16 @@ def test_both_mitigations_save_memory_and_change_nothing(architecture: Architect
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_peak_is_known_before_the_forward(architecture: Architecture, dtype: str) -> None:
-    simulate([1024 * MiB])
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0)])
+def test_the_peak_is_known_before_the_forward(
+    architecture: Architecture, dtype: str, capability: tuple[int, int]
+) -> None:
+    simulate([1024 * MiB]).set_capability(0, capability)
     path = tiny_model(architecture, hidden=128, layers=6)
     encoder = load_encoder(resolve_model(str(path)), dtype, "cpu")
     module = torch.get_device_module("simulated")
-    for rows, length in ((2, 40), (16, 40), (6, 200)):
-        predicted = encoder.peak_bytes(rows, length)
+    for rows, length in ((2, 41), (16, 41), (6, 203)):
+        predicted = encoder.peak_bytes(rows, length, capability)
         encoder.model.to("simulated:0")
         weights = module.memory_allocated(0)
         texts = ["a" * 500] + ["a" * (length - 10)] * (rows - 1)  # padded, so that there is a mask

@@ -192,7 +192,7 @@ def test_the_dtype_follows_the_capability() -> None:
     (device,) = open_devices("simulated:1GiB", MemoryLimits())
     assert device.dtype("auto") == "float16"  # capability 7.5 has no bf16
     assert device.dtype("fp32") == "float32"
-    device._module = type("Ampere", (), {"get_device_capability": staticmethod(lambda index: (8, 0))})  # type: ignore[attr-defined]
+    simulate([1 << 30]).set_capability(0, (8, 0))
     assert device.dtype("auto") == "bfloat16"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, names_any
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.types import MemorySnapshot, StreamEvent
+from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +95,12 @@ class AcceleratorDevice:
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
 
+    @property
+    def capability(self) -> Capability:
+        """The compute capability, as torch tells it."""
+        major, minor = self._module.get_device_capability(self._index)
+        return major, minor
+
     def parts(self) -> list[AcceleratorDevice]:
         """Just this one."""
         return [self]
@@ -122,6 +128,8 @@ class AcceleratorDevice:
         """Start to copy results into pinned memory, beside what the device computes next."""
         import torch
 
+        if vectors.device.type == "cpu":  # some models return their results on the host
+            return lambda: vectors.numpy()
         self._fetching.wait_stream(self.current_stream())
         with self.use_stream(self._fetching):
             host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
@@ -178,8 +186,7 @@ class AcceleratorDevice:
             return "float32"
         if precision == "fp16":
             return "float16"
-        major, _ = self._module.get_device_capability(self._index)
-        return "bfloat16" if major >= 8 else "float16"
+        return "bfloat16" if self.capability >= (8, 0) else "float16"
 
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""

@@ -16,7 +16,7 @@ import psutil
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.machine import usable_cores
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.types import Capability, MemorySnapshot
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,7 @@ class CpuDevice:
 
     name = "cpu"
     has_ceiling = False
+    capability: Capability | None = None
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
     runs_ahead = False
     lanes = 1

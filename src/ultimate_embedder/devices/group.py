@@ -30,6 +30,7 @@ class DeviceGroup:
         self._weight_bytes = weight_bytes
         self.name = "+".join(device.name for device in members)
         self.torch_device = members[0].torch_device
+        self.capability = members[0].capability  # of one kind
         self.lanes = len(members)
         self.lock = OrderedLock(self.name, Rank.DEVICE)
 

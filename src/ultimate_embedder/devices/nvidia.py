@@ -22,14 +22,17 @@ def count_nvidia() -> int:
 
 def prepare_nvidia() -> None:
     """Settings of torch for all cards, whether or not they have been used in this process before."""
-    from torch.cuda import memory
+    import torch
 
+    # it makes a plan for every new shape, up to half a second each, and batches have new shapes all the time. Not put
+    # back: nothing else in this process needs it
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):  # the user has chosen
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # its successor does not exist in all versions that we allow
         # by a call: the variable is read only once, which may have been when a notebook imported torch
-        memory._set_allocator_settings(ALLOCATOR_SETTING)
+        torch.cuda.memory._set_allocator_settings(ALLOCATOR_SETTING)
 
 
 def nvidia_vendor() -> Vendor:

@@ -53,8 +53,9 @@ def _limits(plan: PassPlan, device: Device) -> BatchLimits:
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
     windows = tokenize_windows(work.texts.read(rows), tokenizer, work.tokens)
-    if tokenizer.tokenizes and any(worker.device.has_ceiling for worker in workers):
-        return predict_ahead(windows, tokenizer)
+    cards = {worker.device.capability for worker in workers if worker.device.has_ceiling}
+    if tokenizer.tokenizes and cards:
+        return predict_ahead(windows, tokenizer, cards)
     return windows
 
 

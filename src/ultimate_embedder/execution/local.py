@@ -28,6 +28,7 @@ from ultimate_embedder.planning import (
     TaskResult,
 )
 from ultimate_embedder.session import Session
+from ultimate_embedder.types import Capability
 
 COMFORTABLE_LENGTH = 512
 SMALLEST_LENGTH = 2048  # one text of this length is the smallest batch that a device must have room for
@@ -70,8 +71,9 @@ class LocalExecutor:
         return [_room(device) for device in self._devices.values()]
 
     def memory_need(self, plan: PassPlan) -> MemoryNeed:
-        """What a model takes on a device, predicted."""
-        return memory_need(self._session.load(plan))
+        """What a model takes on a device, predicted; on the oldest card, which takes most."""
+        capabilities = [device.capability for device in self._devices.values() if device.capability is not None]
+        return memory_need(self._session.load(plan), min(capabilities, default=None))
 
     def execute(self, step: Step, works: Mapping[int, PassWork]) -> StepResult:
         """Run the tasks of a step at the same time, each on devices that it leases for the step."""
@@ -195,14 +197,14 @@ class LocalExecutor:
         return device
 
 
-def memory_need(encoder: Encoder) -> MemoryNeed:
-    """What a model takes on a device, predicted."""
+def memory_need(encoder: Encoder, capability: Capability | None) -> MemoryNeed:
+    """What a model takes on a card of that capability, predicted."""
 
     def activations(tokens: int, length: int) -> int:
         length = min(length, encoder.max_tokens)
         rows = max(1, tokens // length)
         if encoder.tokenizes:
-            return encoder.peak_bytes(rows, length)
+            return encoder.peak_bytes(rows, length, capability)
         return rows * length * GUESSED_BYTES_PER_TOKEN
 
     return MemoryNeed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from ultimate_embedder.batching import points_to_predict
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.models import Encoder, TokenizedTexts
 from ultimate_embedder.planning import WINDOW_ROWS, Rows
+from ultimate_embedder.types import Capability
 from ultimate_embedder.vectors import TokenStore
 
 FIRST_WINDOWS = (256, 1024)  # rows at which the first windows end: the devices wait for the first of them
@@ -83,12 +84,15 @@ def tokenize_windows(
         yield Window(keys, tokenized, time.perf_counter() - started)
 
 
-def predict_ahead(windows: Iterable[Window], encoder: Encoder) -> Iterator[Window]:
+def predict_ahead(
+    windows: Iterable[Window], encoder: Encoder, capabilities: Collection[Capability | None]
+) -> Iterator[Window]:
     """Predict the memory for the lengths of each window while it is being worked on, so that no worker waits."""
     for window in windows:
         yield window
         for rows, length in points_to_predict(np.unique(window.texts.lengths).tolist()):
-            encoder.peak_bytes(rows, length)
+            for capability in capabilities:
+                encoder.peak_bytes(rows, length, capability)
             time.sleep(0.001)  # a worker may be waiting for a prediction: let it go first
 
 

@@ -339,7 +339,7 @@ class Worker:
     def _predict(self, rows: int, length: int) -> int:
         if not isinstance(self._encoder, Encoder) or not self._encoder.tokenizes:
             return rows * length * GUESSED_BYTES_PER_TOKEN
-        return self._encoder.peak_bytes(rows, length)
+        return self._encoder.peak_bytes(rows, length, self.device.capability)
 
 
 def _full_rows(lengths: np.ndarray, packed: bool) -> float:

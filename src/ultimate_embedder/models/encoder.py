@@ -30,7 +30,7 @@ from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.runtimes import Runtime
 from ultimate_embedder.models.tokenize import Tokenizer, preprocess
-from ultimate_embedder.types import ModelDevice, ResolvedModel
+from ultimate_embedder.types import Capability, ModelDevice, ResolvedModel
 
 if TYPE_CHECKING:
     import torch
@@ -71,9 +71,9 @@ class Encoder(LoadedModel):
         twin.runtime = runtime
         return twin
 
-    def peak_bytes(self, rows: int, length: int) -> int:
-        """Predicted peak memory of a forward of `rows` x `length` tokens, without weights."""
-        return self._peaks.peak_bytes(rows, length)
+    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
+        """Predicted peak memory of a forward of `rows` x `length` tokens, on a card, without weights."""
+        return self._peaks.peak_bytes(rows, length, capability)
 
     @property
     def tokenizes(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ultimate_embedder.models.packed import Groups
+from ultimate_embedder.models.attention import Groups, use_attention
 from ultimate_embedder.models.runtimes import Runtime, TorchRuntime
 from ultimate_embedder.types import ModelDevice
 
@@ -49,6 +49,8 @@ class LoadedModel(ABC):
     """Whether every row of the output must be normalised."""
 
     def __init__(self, name: str, model: Any) -> None:
+        use_attention(model)
+        _without_cache(model)
         self.name = name
         self.model = model
         self.runtime: Runtime = TorchRuntime(str(next(model.parameters()).dtype).removeprefix("torch."))
@@ -115,6 +117,14 @@ class LoadedModel(ABC):
         """Weights and buffers that are not on the host: name and device."""
         tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
         return [(name, str(tensor.device)) for name, tensor in tensors if tensor.device.type != "cpu"]
+
+
+def _without_cache(model: torch.nn.Module) -> None:
+    """Keep no keys and values of earlier layers: nothing is generated, and they take as much as the hidden states."""
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if getattr(config, "use_cache", False):
+            config.use_cache = False
 
 
 def _only(model: torch.nn.Module, output: str) -> torch.nn.Module:

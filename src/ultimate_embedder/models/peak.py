@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models.kernels import AttentionCall, is_fused, pretend_capability
 from ultimate_embedder.models.layers import few_layers
+from ultimate_embedder.types import Capability
 
 if TYPE_CHECKING:
     import torch
@@ -27,18 +29,18 @@ class PeakPredictor:
         self._model = model
         self._make_features = make_features
         self._skeleton: torch.nn.Module | None = None
-        self._known: dict[tuple[int, int], int] = {}
+        self._known: dict[tuple[int, int, Capability | None], int] = {}
 
-    def peak_bytes(self, rows: int, length: int) -> int:
-        """Peak memory of a forward of `rows` x `length` tokens, without weights."""
-        point = (rows, length)
+    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
+        """Peak memory of a forward of `rows` x `length` tokens, without weights, on a card of that capability."""
+        point = (rows, length, capability)
         if point not in self._known:
             with _predicting:
                 if self._skeleton is None:
                     self._skeleton = _skeleton(self._model)
                 if point not in self._known:
-                    features = partial(self._make_features, *point)
-                    self._known[point] = _run_without_bytes(self._skeleton, features)
+                    features = partial(self._make_features, rows, length)
+                    self._known[point] = _run_without_bytes(self._skeleton, features, capability)
         return self._known[point]
 
 
@@ -56,16 +58,24 @@ def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, weightless)
 
 
-def _run_without_bytes(model: torch.nn.Module, make_features: Callable[[], dict[str, Any]]) -> int:
+def _run_without_bytes(
+    model: torch.nn.Module, make_features: Callable[[], dict[str, Any]], capability: Capability | None
+) -> int:
     """The peak memory of a forward on fake tensors, which computes nothing and allocates nothing.
 
-    The fake tensors are on the CPU, where attention is fused as on a GPU; on `meta` it is not.
+    The fake tensors are on the CPU, where attention is one operator; the ledger counts what the card's kernel takes.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    ledger = _ledger()
-    with few_layers(model), FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode(False), torch.no_grad():
+    ledger = _ledger(capability)
+    with (
+        few_layers(model),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        pretend_capability(capability),
+    ):
         weights = {
             name: torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
             for name, tensor in [*model.named_parameters(), *model.named_buffers()]
@@ -78,12 +88,14 @@ def _run_without_bytes(model: torch.nn.Module, make_features: Callable[[], dict[
     return int(ledger.peak_bytes)
 
 
-def _ledger() -> Any:
+def _ledger(capability: Capability | None) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     untyped_mode: Any = TorchDispatchMode
+    fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    math_attention = torch.ops.aten._scaled_dot_product_attention_math.default
 
     class Ledger(untyped_mode):  # type: ignore[misc]
         """Counts every storage that an operator allocates, until it is freed."""
@@ -95,7 +107,8 @@ def _ledger() -> Any:
             self._live: dict[int, int] = {}
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = function(*args, **(kwargs or {}))
+            options = kwargs or {}
+            result = (self._attend if function is fused_attention else function)(*args, **options)
             for value in tree_leaves(result):
                 if isinstance(value, torch.Tensor):
                     self._charge(value)
@@ -104,6 +117,23 @@ def _ledger() -> Any:
         def ignore(self, tensor: torch.Tensor) -> None:
             """Do not count a tensor, as it already exists."""
             self._live[tensor.untyped_storage()._cdata] = 0
+
+        def _attend(
+            self, query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **options: Any
+        ) -> Any:
+            """Attention by the kernel that the card would take."""
+            mask = options.get("attn_mask")
+            call = AttentionCall(query, key, value, mask, causal)
+            if capability is None or is_fused(capability, call):
+                copied = None if mask is None else torch.empty_like(mask)  # not for one length in eight
+                if copied is not None:
+                    self._charge(copied)
+                return fused_attention(query, key, value, dropout, causal, **options)
+            scale = options.get("scale")
+            with self:  # decomposed, so that what it allocates on the way is counted
+                return math_attention.decompose(
+                    query, key, value, mask, dropout, causal, None, scale=scale, enable_gqa=call.shares_keys
+                )
 
         def _charge(self, tensor: torch.Tensor) -> None:
             storage = tensor.untyped_storage()

@@ -564,10 +564,52 @@ Tensor& set_storage(Tensor& tensor, Storage storage, int64_t offset, at::IntArra
   return at::native::set_storage_cpu_(tensor, std::move(storage), offset, sizes, strides);
 }
 
-// Attention is fused, as the memory-efficient kernel of a card is: only the result takes memory.
-int64_t choose_attention(const Tensor&, const Tensor&, const Tensor&, const optional<Tensor>&, double, bool,
-                         optional<double>, bool) {
-  return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+// Which attention kernel a card of this capability takes, as torch's CUDA dispatcher (up to 2.13) decides: flash, else the
+// memory-efficient one, else plain math. The first two are fused: scores are never in memory. cuDNN is switched off.
+struct Capability {
+  int major, minor;
+};
+Capability capabilities[kMostDevices];
+
+bool is_half(const Tensor& tensor) { return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16; }
+
+bool flash_takes(Capability card, const Tensor& query, const Tensor& key, const Tensor& value, bool has_mask, bool causal,
+                 bool enable_gqa) {
+  const auto dim = query.size(3), heads = query.size(1);
+  const bool square = !causal || query.size(2) == key.size(2);
+  const bool same_dim = dim == key.size(3) && dim == value.size(3) && dim <= 256;
+  const bool same_heads = key.size(1) == value.size(1) && (enable_gqa ? heads % key.size(1) == 0 : heads == key.size(1));
+  return card.major >= 8 && is_half(query) && !has_mask && square && same_dim && same_heads;
+}
+
+bool efficient_takes(Capability card, const Tensor& query, const Tensor& key, const Tensor& value, const optional<Tensor>& mask) {
+  const bool half = is_half(query);
+  const bool tensor_cores = card.major >= 8 || (card.major == 7 && half);
+  const int64_t alignment = tensor_cores ? (half ? 8 : 4) : 1;
+  const bool aligned = query.size(3) == key.size(3) && query.size(3) % alignment == 0 && value.size(3) % alignment == 0;
+  const bool same_heads = query.size(1) == key.size(1) && query.size(1) == value.size(1);
+  const bool known_dtype = query.scalar_type() == at::kHalf || query.scalar_type() == at::kFloat ||
+                           (query.scalar_type() == at::kBFloat16 && card.major >= 8);
+  return card.major >= 5 && aligned && same_heads && known_dtype && (!mask || mask->stride(-1) == 1);
+}
+
+int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value, const optional<Tensor>& mask, double,
+                         bool causal, optional<double>, bool enable_gqa) {
+  const Capability card = capabilities[query.device().index()];
+  const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.size(0) == key.size(0) &&
+                     query.size(0) == value.size(0) && query.size(2) > 0 && key.size(2) > 0 && query.stride(3) == 1 &&
+                     key.stride(3) == 1 && value.stride(3) == 1;
+  const bool fused = plain && (flash_takes(card, query, key, value, mask.has_value(), causal, enable_gqa) ||
+                               efficient_takes(card, query, key, value, mask));
+  return static_cast<int64_t>(fused ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
+}
+
+// The memory-efficient kernel wants the rows of a mask at multiples of eight elements, and copies one that is not so.
+Tensor aligned_mask(const Tensor& mask) {
+  constexpr int64_t kAlignment = 8;
+  bool aligned = true;
+  for (int64_t i = 0; i + 1 < mask.dim(); ++i) aligned = aligned && mask.stride(i) % kAlignment == 0;
+  return aligned ? mask : at::constant_pad_nd(mask, {0, kAlignment - mask.size(-1) % kAlignment});
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attention(
@@ -580,6 +622,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   for (const Tensor& tensor : {query, key, value, mask.value_or(Tensor())}) use(tensor, /*writes=*/false);
   streams.begin(current_slot(query.device().index()));
   at::AutoDispatchBelowADInplaceOrView guard;
+  const Tensor held = mask ? aligned_mask(*mask) : Tensor();  // flash, which copies none, takes no mask either
   auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
                                                  mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
                                                  scale, /*enable_gqa=*/query.size(1) != key.size(1));
@@ -614,6 +657,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   m.impl("set_", TORCH_FN(at::native::set_cpu_));
   m.impl("record_stream", TORCH_FN(simulated::record_stream));
+  m.impl("_fused_sdp_choice", TORCH_FN(simulated::choose_attention));
   m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(simulated::attention));
 }
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
@@ -633,6 +677,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_device_count", [](int count) { device_count = count; });
   m.def("set_capacity", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_capacity(bytes); });
   m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
+  m.def("set_capability",
+        [](DeviceIndex device, int major, int minor) { capabilities[checked(device)] = Capability{major, minor}; });
+  m.def("capability", [](DeviceIndex device) {
+    const Capability card = capabilities[checked(device)];
+    return std::pair<int, int>{card.major, card.minor};
+  });
   m.def("set_external", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_external(bytes); });
   m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
   m.def("set_allocation_error", [](DeviceIndex device, std::string text) { allocation_errors[checked(device)] = text; });

@@ -48,9 +48,14 @@ class SimulatedControls:
             self.set_external(device, 0)
             self.set_allocation_error(device, "")
             self.set_kernel_error(device, "")
+            self.set_capability(device, T4_CAPABILITY)
             self._extension.fail_after(device, -1)
             self._extension.reset_peaks(device)
             self._extension.reset_high_water(device)
+
+    def set_capability(self, device: int, capability: tuple[int, int]) -> None:
+        """Let the device be of another generation: it decides which attention kernels and number formats there are."""
+        self._extension.set_capability(device, *capability)
 
     def set_external(self, device: int, used_bytes: int) -> None:
         """Let other processes hold this much."""
@@ -89,6 +94,7 @@ class SimulatedControls:
     def kernel_calls(self) -> int:
         """Kernels and copies so far, on all devices."""
         return int(self._extension.kernel_calls())
+
     def watch_host_memory(self) -> None:
         """From now on notice when the host touches pinned memory while a copy is under way; for tests.
 
@@ -163,7 +169,7 @@ def _device_module(extension: Any) -> types.ModuleType:
         ),
         "get_device_properties": properties,
         "get_device_name": lambda device=None: properties(device).name,
-        "get_device_capability": lambda device=None: T4_CAPABILITY,
+        "get_device_capability": lambda device=None: tuple(extension.capability(index(device))),
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16, torch.float32],
         "mem_get_info": lambda device=None: accelerator.get_memory_info(index(device)),
         "memory_stats_as_nested_dict": memory_stats_as_nested_dict,

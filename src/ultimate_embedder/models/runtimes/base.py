@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ultimate_embedder.models.packed import Groups
+from ultimate_embedder.models.attention import Groups
 
 Features = Mapping[str, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ultimate_embedder.models.packed import Groups, packed, unpack
+from ultimate_embedder.models.attention import Groups, packed
+from ultimate_embedder.models.packed import unpack
 from ultimate_embedder.models.runtimes.base import Features
 
 

@@ -1,0 +1,40 @@
+"""Rerankers on a card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.hub_here import keep_own_code_below
+from tests.support.tiny_models import tiny_list_reranker
+from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
+from ultimate_embedder.devices.simulated import SimulatedControls
+from ultimate_embedder.events import Event
+from ultimate_embedder.execution import rerank
+from ultimate_embedder.models import find_spec, load_reranker
+from ultimate_embedder.types import ResolvedModel
+
+KEY = "jina-reranker-v3"
+QUERY, TEXTS = "which one?", [f"{number} " * (number % 7 + 1) for number in range(20)]
+
+
+def test_a_tensor_of_the_host_belongs_to_no_stream(two_t4s: SimulatedControls) -> None:
+    with pytest.raises(NotImplementedError, match="record_stream"):
+        torch.ones(1).record_stream(torch.Stream(device="simulated:0"))
+
+
+def test_a_reranker_that_returns_scores_on_the_host_works_on_a_card(
+    seen: list[Event], two_t4s: SimulatedControls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_own_code_below(tmp_path, monkeypatch)
+    folder = tiny_list_reranker()
+    model = ResolvedModel(KEY, find_spec(KEY), folder, "cache", "commit", "digest", 0)
+    reranker = load_reranker(model, "float32", trusted=[KEY])
+    pairs = reranker.pairs(QUERY, TEXTS)
+    expected = reranker.forward(reranker.batch(pairs, np.arange(len(TEXTS)))).numpy()[:, 0]
+    devices = open_devices("simulated:2x15GiB", MemoryLimits())
+    scores = rerank(QUERY, TEXTS, reranker, lambda: reranker, devices[:1], Leases(), seen.append)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
