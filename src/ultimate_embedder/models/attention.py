@@ -26,6 +26,7 @@ Groups = tuple[tuple[int, int], ...]  # (rows, length) in the order of the token
 
 _groups: ContextVar[Groups | None] = ContextVar("groups", default=None)
 _in_pieces: ContextVar[bool] = ContextVar("in pieces", default=False)
+_has_padding: ContextVar[bool | None] = ContextVar("has padding", default=None)  # unknown
 
 
 def use_attention(model: torch.nn.Module) -> None:
@@ -53,6 +54,16 @@ def packed(groups: Groups) -> Iterator[None]:
         yield
     finally:
         _groups.reset(token)
+
+
+@contextlib.contextmanager
+def known_padding(has_padding: bool | None) -> Iterator[None]:
+    """Say what the host knows of a batch, so that nobody looks at its mask, and waits for the device to do so."""
+    token = _has_padding.set(has_padding)
+    try:
+        yield
+    finally:
+        _has_padding.reset(token)
 
 
 @contextlib.contextmanager
@@ -115,10 +126,21 @@ def _register() -> None:
     def mask(**options: Any) -> Any:
         if _groups.get() is not None:
             return None
+        options |= _told_of_padding(options)
         return PiecedMask(plain_mask, options) if _in_pieces.get() else plain_mask(**options)
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
+
+
+def _told_of_padding(options: dict[str, Any]) -> dict[str, Any]:
+    """Options for a mask function that would otherwise read the padding mask to see whether it can be left out."""
+    has_padding = _has_padding.get()
+    if has_padding is None or options.get("attention_mask") is None:
+        return {}
+    if not has_padding:
+        return {"attention_mask": None}
+    return {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 
 
 class _Attention:

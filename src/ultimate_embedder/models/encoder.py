@@ -14,6 +14,7 @@ import numpy as np
 
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models.attention import known_padding
 from ultimate_embedder.models.canary import CANARY
 from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
@@ -126,7 +127,10 @@ class Encoder(LoadedModel):
             if self.wrapper is not None:  # it sends each device its rows from the CPU
                 split: torch.Tensor = self.wrapper(dict(batch.features))
                 return split.float()
-            features = {**self.tokenizer.constants, **self.runtime.run(self.model, batch.features, batch.groups)}
+            has_padding = batch.padded_tokens > batch.tokens if self.tokenizes else None
+            with known_padding(has_padding):
+                computed = self.runtime.run(self.model, batch.features, batch.groups)
+            features = {**self.tokenizer.constants, **computed}
             for module in list(self.model)[1:]:
                 features = module(features)
             vectors: torch.Tensor = features[self.output]

@@ -52,6 +52,7 @@ int device_count = 1;
 CachingAllocator allocators[kMostDevices];
 std::string allocation_errors[kMostDevices];  // what a failed allocation raises; empty: torch.OutOfMemoryError
 std::atomic<int64_t> kernel_calls{0};         // launched so far, on all devices
+std::atomic<int64_t> scalar_reads{0};         // the host waited for one number
 std::string kernel_errors[kMostDevices];      // what every kernel raises; empty: none does
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
@@ -418,6 +419,7 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
 }
 
 at::Scalar local_scalar(const Tensor& tensor) {
+  ++scalar_reads;
   use(tensor, /*writes=*/false);
   streams.synchronize(current_slot(tensor.device().index()));
   return at::_local_scalar_dense(lend_to_cpu(tensor));
@@ -711,6 +713,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                          {"allocations", usage.allocations},
                                          {"failures", usage.failures}};
   });
+  m.def("scalar_reads", [] { return scalar_reads.load(); });
   m.def("kernel_calls", [] { return kernel_calls.load(); });
   m.def("traffic", [] {
     return std::map<std::string, int64_t>{{"host_to_device", host_to_device},

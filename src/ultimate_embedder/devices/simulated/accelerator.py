@@ -95,6 +95,10 @@ class SimulatedControls:
         """Kernels and copies so far, on all devices."""
         return int(self._extension.kernel_calls())
 
+    def scalar_reads(self) -> int:
+        """How often the host has read a single number so far: each time it waits until the device is done."""
+        return int(self._extension.scalar_reads())
+
     def watch_host_memory(self) -> None:
         """From now on notice when the host touches pinned memory while a copy is under way; for tests.
 
