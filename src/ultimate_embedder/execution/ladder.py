@@ -117,7 +117,6 @@ def _pause_companions(situation: Situation) -> Climbed:
     paused = [companion.pause() for companion in here if not companion.pauses]
     if not any(paused):
         raise NotApplicableError("no other model on the device that has not waited before")
-    situation.device.release_cache()
     return situation.forward()
 
 
@@ -126,7 +125,6 @@ def _move_companions(situation: Situation) -> Climbed:
     moved = [companion.move_away() for companion in here if companion.pauses]
     if not any(moved):
         raise NotApplicableError("no other model on the device that could move")
-    situation.device.release_cache()
     return situation.forward()
 
 
@@ -140,6 +138,10 @@ def _bisect(situation: Situation) -> Climbed:
 
 
 def _retry(situation: Situation) -> Climbed:
+    # here alone: torch's allocator drops its cache of the device by itself before it gives up. What it cannot help are
+    # allocations beside it (workspaces and kernels of vendor libraries), and for one text nothing cheaper is left.
+    # It waits for all cards of the process and empties all their caches, so no other rung does it
+    situation.device.release_cache()
     return situation.forward()
 
 
@@ -211,8 +213,6 @@ def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> Clim
     """Go up the ladder until the batch is done."""
     refusals = []
     for rung in rungs:
-        # here and not in an `except` block: there the traceback would still hold the failed activations
-        situation.device.release_cache()
         try:
             climbed = rung.run(situation)
         except NotApplicableError as error:

@@ -53,8 +53,6 @@ class Placement:
         for encoder in encoders:  # moved, not only dropped: somebody may still hold one
             encoder.wrapper = None
             encoder.model.to("cpu")
-        for device in self.devices:
-            device.release_cache()
         leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]
         for encoder in encoders:
             leftovers += [f"{name} on {place}" for name, place in encoder.tensors_off_host()]
@@ -140,5 +138,4 @@ def move(encoder: LoadedModel, device: Device) -> bool:
     else:
         return True
     encoder.model.to("cpu")
-    device.release_cache()
     return False

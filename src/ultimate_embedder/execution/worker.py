@@ -174,7 +174,6 @@ class Worker:
             if self._encoder.device != self.device.torch_device:
                 return False
             self._encoder.model.to("cpu")
-            self.device.release_cache()
             self.pauses += 1
         self._report(COMPANION_PAUSED, {"device": self.device.name, "weight_bytes": self._encoder.weight_bytes})
         return True
@@ -184,7 +183,6 @@ class Worker:
         with self.device.lock, self._busy:
             if self.device.has_ceiling and self._encoder.device == self.device.torch_device:
                 self._encoder.model.to("cpu")
-                self.device.release_cache()
                 self._released = True
 
     def move_away(self) -> bool:
@@ -192,7 +190,6 @@ class Worker:
         with self._busy:
             before = self.device
             self._encoder.model.to("cpu")
-            before.release_cache()
             refuge = next((each for each in self._refuges if move(self._encoder, each)), None)
             if refuge is None:
                 self._encoder = self._fp32_encoder()

@@ -142,7 +142,6 @@ class _Streamer:
         for slot in _slots(model):
             if id(slot.holder) not in streamed:
                 slot.fill(slot.tensor.to(device.torch_device))
-        device.release_cache()
         shells = min(SHELLS, len(layers))
         self._shells = [[torch.empty_like(t, device=device.torch_device) for t in self._host[0]] for _ in range(shells)]
         self._stream = device.side_stream()

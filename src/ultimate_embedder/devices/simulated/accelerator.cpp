@@ -29,10 +29,12 @@
 #include <pybind11/stl.h>
 #include <torch/library.h>
 
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <map>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace simulated {
 
@@ -102,6 +104,7 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
+    ++empty_cache_calls;  // of all devices at once, as a card's
     for (int device = 0; device < device_count; ++device) allocators[device].release_cached();
   }
   void recordStream(const c10::DataPtr&, Stream) override {}  // nothing is ever in flight
@@ -121,6 +124,8 @@ struct TorchAllocator final : c10::DeviceAllocator {
     return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};
   }
 
+  std::atomic<int64_t> empty_cache_calls{0};
+
  private:
   static void set(c10::CachingAllocator::StatArray& stat, size_t current, size_t peak) {
     stat[0].increase(peak);
@@ -130,12 +135,16 @@ struct TorchAllocator final : c10::DeviceAllocator {
 TorchAllocator torch_allocator;
 REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &torch_allocator);
 
-// Page-locked host memory: ordinary memory that remembers that it was asked for.
+// Page-locked host memory: ordinary memory that remembers that it was asked for. As torch's allocator for cards does,
+// it takes a power of two.
 struct PinnedAllocator final : c10::Allocator {
   at::DataPtr allocate(size_t bytes) override {
-    void* memory = std::aligned_alloc(64, std::max<size_t>(64, (bytes + 63) / 64 * 64));
+    const size_t size = std::bit_ceil(std::max<size_t>(64, bytes));
+    void* memory = std::aligned_alloc(64, size);
     std::lock_guard<std::mutex> lock(mutex);
-    pinned.insert(memory);
+    pinned.emplace(memory, size);
+    ++operations;
+    pinned_bytes += size;
     return at::DataPtr(memory, memory, &unpin, Device(at::kCPU));
   }
   c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
@@ -143,7 +152,7 @@ struct PinnedAllocator final : c10::Allocator {
 
   static void unpin(void* memory) {
     std::lock_guard<std::mutex> lock(mutex);
-    pinned.erase(memory);
+    pinned_bytes -= pinned.extract(memory).mapped();
     std::free(memory);
   }
   static bool is_pinned(const void* memory) {
@@ -151,7 +160,8 @@ struct PinnedAllocator final : c10::Allocator {
     return pinned.count(memory) > 0;
   }
   static inline std::mutex mutex;
-  static inline std::unordered_set<const void*> pinned;
+  static inline std::unordered_map<const void*, size_t> pinned;
+  static inline size_t operations = 0, pinned_bytes = 0;
 };
 PinnedAllocator pinned_allocator;
 
@@ -491,6 +501,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_external", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_external(bytes); });
   m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
   m.def("empty_cache", [] { torch_allocator.emptyCache(); });
+  m.def("empty_cache_calls", [] { return torch_allocator.empty_cache_calls.load(); });
+  m.def("pinned", [] {
+    std::lock_guard<std::mutex> lock(PinnedAllocator::mutex);
+    return std::map<std::string, size_t>{{"operations", PinnedAllocator::operations},
+                                         {"bytes", PinnedAllocator::pinned_bytes}};
+  });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });
   m.def("usage", [](DeviceIndex device) {

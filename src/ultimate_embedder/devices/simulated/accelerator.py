@@ -57,6 +57,14 @@ class SimulatedControls:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""
         return dict(self._extension.usage(device))
 
+    def empty_cache_calls(self) -> int:
+        """How often all caches were released so far; a card would have waited for all cards each time."""
+        return int(self._extension.empty_cache_calls())
+
+    def pinned(self) -> dict[str, int]:
+        """Pinned host memory: `operations` (tensors pinned so far), and `bytes` that are pinned now."""
+        return dict(self._extension.pinned())
+
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""
         return dict(self._extension.traffic())
