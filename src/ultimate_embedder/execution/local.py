@@ -14,8 +14,10 @@ from ultimate_embedder.devices import CpuDevice, Device, Lease
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.encode import encode
 from ultimate_embedder.execution.executor import PassWork
+from ultimate_embedder.execution.learned import Learned
 from ultimate_embedder.execution.placement import Placement, place
-from ultimate_embedder.execution.worker import GUESSED_BYTES_PER_TOKEN, Learned, Worker
+from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
+from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import (
     DeviceRoom,
@@ -83,6 +85,8 @@ class LocalExecutor:
             party = f"{works[tasks[0].plan.number].events.collection} #{started}" if len(tasks) > 1 else None
             placed = [self._lease_and_place(task, works[task.plan.number], party, stack) for task in tasks]
             crews = self._hire(placed)
+            for worker in (worker for crew in crews for worker in crew.workers):
+                stack.callback(worker.close)
             done = self._encode_parts(step, crews)
             self._remember(crews)
             ended = time.perf_counter()
