@@ -16,7 +16,7 @@ from ultimate_embedder.models import LoadedModel
 from ultimate_embedder.planning import fp16_is_too_narrow
 from ultimate_embedder.vectors import shorten
 
-HALF = "float16"
+HALF = "float16"  # bfloat16 has the range of float32
 
 
 class OverflowWatch:
@@ -25,7 +25,7 @@ class OverflowWatch:
     def __init__(self, texts: int, stored: int = 0) -> None:
         """`texts` are all of the pass, `stored` those that have a vector already."""
         self.texts = texts
-        self.done = stored
+        self.done = self.begun = stored
         self.unusable = 0
         self._too_narrow = False
         self._lock = OrderedLock("overflow watch", Rank.COUNTS)
@@ -35,12 +35,17 @@ class OverflowWatch:
         """Whether the pass must begin again in fp32."""
         return self._too_narrow
 
+    def begin(self, texts: int) -> None:
+        """A window of so many texts is at work."""
+        with self._lock:
+            self.begun += texts
+
     def note(self, done: int, unusable: int) -> bool:
         """Count some texts; gives whether the pass must begin again."""
         with self._lock:
             if not self._too_narrow:  # what was under way then is not counted
                 self.unusable += unusable
-                self._too_narrow = fp16_is_too_narrow(self.done, done, self.unusable, self.texts)
+                self._too_narrow = fp16_is_too_narrow(self.unusable, self.begun, self.done, self.texts)
                 self.done += done
             return self._too_narrow
 

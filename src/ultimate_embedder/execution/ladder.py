@@ -202,7 +202,8 @@ COMPANION_TO_CPU = Mitigation("companion_cpu_fallback", "a companion works on th
 WEIGHTS_BACK = Mitigation("weights_back", "weights that had left the device are on it again")
 WEIGHTS_ON_HOST = Mitigation("weights_on_host", "no device has room for the weights: they stay on the host")
 DEVICE_WITHOUT_ROOM = Mitigation("device_without_room", "a device is not used: it has no room for the weights")
-FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32")
+FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32, on the host")
+PASS_IN_FP32 = Mitigation("pass_in_fp32", "too many vectors are unusable in fp16: the pass begins again, in fp32")
 
 MITIGATIONS: tuple[Mitigation, ...] = (
     BATCH_REDUCED,
@@ -216,6 +217,7 @@ MITIGATIONS: tuple[Mitigation, ...] = (
     WEIGHTS_ON_HOST,
     DEVICE_WITHOUT_ROOM,
     FP32_RERUN,
+    PASS_IN_FP32,
 )
 
 

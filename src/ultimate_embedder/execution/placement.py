@@ -34,6 +34,10 @@ class Placement:
                 held[name] = held.get(name, 0) + encoder.weight_bytes
         return held
 
+    def serves(self, dtype: str) -> bool:
+        """Whether it computes in that precision; on a CPU every pass has the same one."""
+        return all(encoder.dtype == dtype for encoder, device in self.seats if device.has_ceiling)
+
     @property
     def description(self) -> str:
         """How the model is there, in words."""
