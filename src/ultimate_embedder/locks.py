@@ -23,6 +23,8 @@ class Rank(IntEnum):
     """The memory of one device: one forward at a time, and no other model's activations while memory is read."""
     WORKER = 40
     """A worker's model and where it is, at the place of its pass. To make room a worker locks those of later passes."""
+    HOST = 45
+    """The host as the last resort of all devices: one thread at a time computes there what a device could not."""
     LOADED_MODELS = 50
     """The models that are loaded. Held while one is loaded."""
     PACKING = 60

@@ -1,4 +1,4 @@
-"""The CPU cores that this process may use."""
+"""The CPU cores and the memory of the host that this process may use."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def usable_cores() -> int:
     except (OSError, ValueError):  # no container, or not Linux
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def available_bytes() -> int:
+    """Host memory that can be had without swapping."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)

@@ -4,7 +4,7 @@ summary.json  events.jsonl  .ultimate-embedder.lock
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
-  store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy
+  store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy  |  overflow.json
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ UPLOAD_STATE_NAME = "upload.json"
 PASS_NAME = "pass.json"
 LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
+OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
 
 
@@ -66,6 +67,11 @@ class PassOutput:
     def agreement(self) -> Path:
         """Cosine similarity of low-precision vectors to fp32."""
         return self.folder / AGREEMENT_NAME
+
+    @property
+    def overflow(self) -> Path:
+        """That fp16 was too narrow, and the pass is computed in fp32."""
+        return self.folder / OVERFLOW_NAME
 
     def shard(self, number: int) -> Path:
         """A file of vectors of the pass, with the keys of their texts."""

@@ -25,7 +25,7 @@ from ultimate_embedder.events import (
     VectorsFused,
     Warned,
 )
-from ultimate_embedder.execution import CollectionWork, LocalExecutor, open_store, run_passes
+from ultimate_embedder.execution import CollectionWork, LocalExecutor, known_precision, open_store, run_passes
 from ultimate_embedder.export import (
     ExistingExports,
     Points,
@@ -157,10 +157,11 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             return "planned"
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
+        passes = [known_precision(plan, collection.name, config) for plan in passes]
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         export_bytes = partial(_export_bytes, config.exports, len(loaded.table))
         work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
-        run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
+        work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
         points = _fuse(work, target, session)
         write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh)

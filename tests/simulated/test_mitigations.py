@@ -12,13 +12,13 @@ from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.devices.simulated import simulate
 from ultimate_embedder.models import (
     Encoder,
+    LayerStream,
     NotApplicableError,
     TokenBatch,
     chunked_feed_forward,
     load_encoder,
     repeated_layers,
     resolve_model,
-    streamed_layers,
 )
 
 MiB = 1 << 20
@@ -53,10 +53,15 @@ def test_both_mitigations_save_memory_and_change_nothing(architecture: Architect
     plain = peak_of(encoder, batch, reference)
     with chunked_feed_forward(encoder.model):
         chunked = peak_of(encoder, batch, reference)
-    with streamed_layers(encoder.model, card()):
+    stream = LayerStream(encoder.model, card())
+    with stream.running():
         streamed = peak_of(encoder, batch, reference)
+    stream.close()
+    assert encoder.device.type == "cpu"
+    assert controls.usage(0)["allocated"] == 0
     assert streamed < plain
     assert chunked < plain or (architecture == "mpnet" and chunked == plain)  # its attention takes more
+    encoder.model.to("simulated:0")
     assert peak_of(encoder, batch, reference) == plain
     encoder.model.to("cpu")
     assert controls.usage(0)["allocated"] == 0
@@ -85,31 +90,87 @@ def test_the_peak_is_known_before_the_forward(
         assert predicted == pytest.approx(measured, rel=0.1)
 
 
-def test_a_model_whose_weights_do_not_come_back_waits_on_the_host() -> None:
+def test_a_stream_pins_once_keeps_its_weights_on_the_host_and_leaves_nothing() -> None:
     controls = simulate([64 * MiB])
     encoder, batch, reference = on_device("qwen2")
-    with streamed_layers(encoder.model, card()):
-        controls.set_external(0, 64 * MiB)
-        torch.get_device_module("simulated").set_per_process_memory_fraction(0.1, 0)
-    assert encoder.device.type == "cpu"
+    before, hooks = controls.pinned(), encoder.count_hooks()
+    stream = LayerStream(encoder.model, card())
+    for _ in range(3):
+        with stream.running():
+            assert peak_of(encoder, batch, reference) > 0
+    pinned = controls.pinned()
+    tensors = sum(len(layer.state_dict()) for layer in repeated_layers(encoder.model))
+    assert pinned["operations"] - before["operations"] == tensors
+    stream.leave()
     assert controls.usage(0)["allocated"] == 0
-    controls.set_external(0, 0)
-    torch.get_device_module("simulated").set_per_process_memory_fraction(1.0, 0)
-    with streamed_layers(encoder.model, card()):
+    encoder.model.to("simulated:0")
+    sent = controls.traffic()["device_to_host"]
+    stream.leave()  # the layers are on the host already
+    assert controls.traffic()["device_to_host"] - sent < encoder.weight_bytes / 10
+    with stream.running():
         assert peak_of(encoder, batch, reference) > 0
-    assert encoder.device.type == "cpu"
+    assert controls.pinned() == pinned
+    stream.close()
     assert controls.usage(0)["allocated"] == 0
+    assert controls.pinned()["bytes"] == before["bytes"]
+    assert encoder.count_hooks() == hooks
+    assert encoder.tensors_off_host() == []
 
 
-def test_an_error_in_mid_forward_leaves_the_model_as_it_was() -> None:
+def test_a_stream_pins_no_more_than_it_may() -> None:
+    controls = simulate([64 * MiB])
+    encoder, batch, reference = on_device("qwen2")
+    before = controls.pinned()["bytes"]
+    stream = LayerStream(encoder.model, card(), pinned_bytes=2 * MiB)
+    with stream.running():
+        assert peak_of(encoder, batch, reference) > 0
+    assert 0 < controls.pinned()["bytes"] - before <= 2 * MiB
+    assert sum(tensor.is_pinned() for tensor in encoder.model.parameters()) > 0
+    stream.close()
+    assert controls.pinned()["bytes"] == before
+
+
+def test_a_model_that_is_wholly_on_the_device_stays_there_when_its_stream_is_closed() -> None:
+    controls = simulate([64 * MiB])
+    encoder, batch, reference = on_device("bert")
+    before = controls.pinned()["bytes"]
+    stream = LayerStream(encoder.model, card())
+    with stream.running():
+        assert peak_of(encoder, batch, reference) > 0
+    stream.leave()
+    encoder.model.to("simulated:0")
+    stream.close()
+    assert {place for _, place in encoder.tensors_off_host()} == {"simulated:0"}
+    assert controls.pinned()["bytes"] == before
+    encoder.model.to("cpu")
+
+
+def test_an_error_in_mid_forward_leaves_the_stream_usable() -> None:
     controls = simulate([256 * MiB])
     encoder, batch, reference = on_device("bert")
-    with streamed_layers(encoder.model, card()):
-        controls.fail_after(0, 30)
-        with pytest.raises(torch.OutOfMemoryError):
-            encoder.forward(batch)
-    assert peak_of(encoder, batch, reference) > 0
-    encoder.model.to("cpu")
+    stream = LayerStream(encoder.model, card())
+    with stream.running():
+        pass  # its buffers are there
+    controls.fail_after(0, 30)
+    with pytest.raises(torch.OutOfMemoryError), stream.running():
+        encoder.forward(batch)
+    with stream.running():
+        assert peak_of(encoder, batch, reference) > 0
+    stream.close()
+
+
+def test_a_stream_that_does_not_fit_leaves_the_model_on_the_host() -> None:
+    controls = simulate([256 * MiB])
+    encoder, batch, reference = on_device("bert")
+    stream = LayerStream(encoder.model, card())
+    controls.fail_after(0, 5)
+    with pytest.raises(torch.OutOfMemoryError), stream.running():
+        pytest.fail("it has no room")
+    assert controls.usage(0)["allocated"] == 0
+    assert encoder.tensors_off_host() == []
+    with stream.running():
+        assert peak_of(encoder, batch, reference) > 0
+    stream.close()
 
 
 def test_a_model_without_repeated_layers_is_refused_cleanly() -> None:

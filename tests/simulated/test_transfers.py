@@ -10,7 +10,7 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder.devices import MemoryLimits
 from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.devices.simulated import simulate
-from ultimate_embedder.models import Encoder, TokenBatch, load_encoder, repeated_layers, resolve_model, streamed_layers
+from ultimate_embedder.models import Encoder, LayerStream, TokenBatch, load_encoder, repeated_layers, resolve_model
 
 GiB = 1 << 30
 
@@ -63,11 +63,12 @@ def test_streamed_layers_compute_with_weights_that_have_arrived(
     device: AcceleratorDevice, encoder: Encoder, batch: TokenBatch
 ) -> None:
     reference = encoder.forward(batch).numpy()
-    with streamed_layers(encoder.model, device):
-        for _ in range(2):
+    stream = LayerStream(encoder.model, device)
+    for _ in range(2):
+        with stream.running():
             vectors = encoder.forward(batch).cpu().numpy()
-            assert (vectors * reference).sum(1).min() > 0.99999
-    encoder.model.to("cpu")
+        assert (vectors * reference).sum(1).min() > 0.99999
+    stream.close()
 
 
 def test_memory_of_streamed_layers_is_given_back_after_the_last_copy_when_a_forward_fails(
@@ -78,13 +79,11 @@ def test_memory_of_streamed_layers_is_given_back_after_the_last_copy_when_a_forw
 
     # before the hook of streaming, which has asked for the weights of the layer after it by then
     hook = repeated_layers(encoder.model)[1].register_forward_pre_hook(fail)
+    stream = LayerStream(encoder.model, device)
     try:
-        with (
-            pytest.raises(RuntimeError, match="the second layer fails"),
-            streamed_layers(encoder.model, device),
-        ):
+        with pytest.raises(RuntimeError, match="the second layer fails"), stream.running():
             encoder.forward(batch)
     finally:
         hook.remove()
+        stream.close()
     torch.ones(8, device="simulated:0")
-    encoder.model.to("cpu")

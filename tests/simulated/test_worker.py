@@ -107,6 +107,30 @@ def test_oom_bisects_only_the_failing_batch_and_remembers_the_size(make_bench: M
     assert bench.kinds() == []
 
 
+def test_a_bisected_batch_empties_no_cache(make_bench: MakeBench) -> None:
+    bench = make_bench(256 * MiB, 256 * MiB)
+    worker = bench.worker()
+    before = bench.controls.empty_cache_calls()
+    bench.controls.fail_after(0, 40)
+    check(bench, worker)
+    assert bench.kinds()[-1] == "oom_bisect"
+    assert bench.controls.empty_cache_calls() == before
+
+
+def test_companions_that_make_room_empty_no_cache(make_bench: MakeBench) -> None:
+    bench = make_bench(64 * MiB, 64 * MiB)
+    companion = bench.worker(place=1, refuges=[bench.devices[1]])
+    primary = bench.worker(companions=[companion])
+    before = bench.controls.empty_cache_calls()
+    for _ in range(2):
+        bench.controls.fail_after(0, 40)
+        check(bench, primary)
+        check(bench, companion)
+        companion.release_weights()
+    assert [kind for kind in bench.kinds() if kind.startswith("oom")] == ["oom_pause_companions", "oom_move_companions"]
+    assert bench.controls.empty_cache_calls() == before
+
+
 def test_a_single_text_is_retried_before_anything_costly(make_bench: MakeBench) -> None:
     bench = make_bench(256 * MiB)
     worker = bench.worker()

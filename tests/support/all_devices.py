@@ -20,7 +20,7 @@ def make_all_work(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def start_together(worker: Worker, *batch: Any) -> Any:
         with changed:
-            devices = started.setdefault(worker._encoder.name, set())
+            devices = started.setdefault(worker.model_name, set())
             devices.add(worker.device.name)
             changed.notify_all()
             changed.wait_for(lambda: len(devices) >= count, PATIENCE_S)

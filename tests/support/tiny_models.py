@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -85,6 +86,26 @@ def tiny_model(
         device="cpu",
     )
     model.save(str(folder))
+    return folder
+
+
+@functools.cache
+def overflowing_model(token: str = "~", *, hidden: int = 64, layers: int = 3, max_tokens: int = 512) -> Path:
+    """The folder of a model of Qwen2's architecture whose numbers overflow in fp16 for every text with `token`.
+
+    `</s>` is in every text. The hidden state of the token is the largest number of fp16, and the first layer adds to
+    it: infinite in fp16, so that all that attends to it is no number; a number like others in fp32.
+    """
+    source = tiny_model("qwen2", hidden=hidden, layers=layers, max_tokens=max_tokens)
+    folder = Path(tempfile.mkdtemp(prefix="tiny-overflow-")) / "tiny-overflow"
+    shutil.copytree(source, folder)
+    weights = load_file(folder / "model.safetensors")
+    number = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"][token]
+    (embeddings,) = [name for name in weights if name.endswith("embed_tokens.weight")]
+    (added,) = [name for name in weights if name.endswith("layers.0.mlp.down_proj.weight")]
+    weights[embeddings][number] = torch.finfo(torch.float16).max
+    weights[added] *= 16  # more than half of the step between the largest numbers
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

@@ -1,7 +1,14 @@
 """Which rows go into one forward, and how much memory it may take."""
 
 from ultimate_embedder.batching.controller import Allowance, Decision, after_failure, after_success, decide
-from ultimate_embedder.batching.memory import EXPECTED_RESERVE_RATIO, Layout, MemoryModel, points_to_predict
+from ultimate_embedder.batching.detours import Detour, after_climb, after_detour
+from ultimate_embedder.batching.memory import (
+    EXPECTED_RESERVE_RATIO,
+    Layout,
+    MemoryModel,
+    length_bucket,
+    points_to_predict,
+)
 from ultimate_embedder.batching.plan import BATCH_TOKENS, Batch, plan_batches, window_budget
 
 __all__ = [
@@ -10,11 +17,15 @@ __all__ = [
     "Allowance",
     "Batch",
     "Decision",
+    "Detour",
     "Layout",
     "MemoryModel",
+    "after_climb",
+    "after_detour",
     "after_failure",
     "after_success",
     "decide",
+    "length_bucket",
     "plan_batches",
     "points_to_predict",
     "window_budget",

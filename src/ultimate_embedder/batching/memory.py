@@ -51,7 +51,7 @@ class MemoryModel:
     def observe(self, rows: float, length: int, layout: Layout, allocated_bytes: int) -> None:
         """Learn from a measured peak."""
         measured = allocated_bytes / self._raw_bytes(rows, length)
-        key = (layout, _bucket(length))
+        key = (layout, length_bucket(length))
         known = self._corrections.get(key)
         self._corrections[key] = measured if known is None else known + NEW_WEIGHT * (measured - known)
 
@@ -64,7 +64,7 @@ class MemoryModel:
 
     def most_rows(self, length: int, allowed_bytes: float, layout: Layout = "padded") -> int:
         """The most rows of `length` tokens whose forward stays within `allowed_bytes`; at least 1."""
-        line, bucket = self._line(length), _bucket(length)
+        line, bucket = self._line(length), length_bucket(length)
         correction = self._correction(length, layout)
         if (layout, bucket) not in self._corrections:
             correction = max(1.0, correction)  # what other lengths spare is not counted on
@@ -79,13 +79,13 @@ class MemoryModel:
 
     def _correction(self, length: int, layout: Layout) -> float:
         """As measured at that power of two, else at the nearest that was."""
-        bucket = _bucket(length)
+        bucket = length_bucket(length)
         known = [each for kind, each in self._corrections if kind == layout]
         nearest = min(known, key=lambda each: abs(each.bit_length() - bucket.bit_length()), default=None)
         return 1.0 if nearest is None else self._corrections[layout, nearest]
 
     def _line(self, length: int) -> _Line:
-        high = _bucket(length)
+        high = length_bucket(length)
         if length == high or high == SHORTEST:
             return self._edge(high)
         low = high // 2
@@ -107,10 +107,10 @@ class MemoryModel:
 
 def points_to_predict(lengths: Iterable[int]) -> list[tuple[int, int]]:
     """The points, as (rows, length), on which predictions for rows of these lengths rest; the longest first."""
-    edges = {edge for length in lengths for edge in (_bucket(length), max(SHORTEST, _bucket(length) // 2))}
+    edges = {edge for length in lengths for edge in (length_bucket(length), max(SHORTEST, length_bucket(length) // 2))}
     return [(rows, edge) for edge in sorted(edges, reverse=True) for rows in (FEW_ROWS, MANY_ROWS)]
 
 
-def _bucket(length: int) -> int:
-    """The power of two at or above `length`."""
+def length_bucket(length: int) -> int:
+    """The power of two at or above `length`: what is learned is learned by these."""
     return max(SHORTEST, 1 << (length - 1).bit_length())

@@ -51,7 +51,7 @@ from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.report import CollectionSummary, RunSummary, SummaryBuilder
 from ultimate_embedder.session import open_session
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion
+from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion, settled_identity
 
 logger = logging.getLogger(__name__)
 READ_ROWS = 4096
@@ -154,7 +154,8 @@ class UltimateKaggleEmbedderV4(Probes):
         for plan in self._plans:
             parts = []
             for name, rows in self._rows_by_collection().items():
-                store = VectorStore(self._output.collection(name).store, plan.identity, read_only=True)
+                folder = self._output.collection(name).store
+                store = VectorStore(folder, settled_identity(folder, plan.identity), read_only=True)
                 parts.append(store.read(keys[rows]))
             if parts:
                 found[plan.name] = np.concatenate(parts)

@@ -70,13 +70,21 @@ class Lease:
         """Allocated bytes by device, when the lease began."""
         return self._bytes_before
 
-    def occupy(self, kind: type[AnyResident], place: Callable[[], AnyResident]) -> AnyResident:
-        """Place a model on the devices, unless it is still there from an earlier lease."""
+    def occupy(
+        self,
+        kind: type[AnyResident],
+        place: Callable[[], AnyResident],
+        fits: Callable[[AnyResident], bool] = lambda resident: True,
+    ) -> AnyResident:
+        """Place a model on the devices, unless it is still there from an earlier lease, and fits."""
         started = time.perf_counter()
-        if not isinstance(self._resident, kind):
-            self._resident = place()
+        resident = self._resident
+        if not isinstance(resident, kind) or not fits(resident):
+            if resident is not None:
+                resident.evict()
+            self._resident = resident = place()
         self._moving_seconds += time.perf_counter() - started
-        return self._resident
+        return resident
 
     def _begin(self, resident: Resident | None, bytes_before: dict[str, int]) -> None:
         self._resident, self._bytes_before = resident, bytes_before

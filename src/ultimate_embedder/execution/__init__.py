@@ -1,6 +1,7 @@
 """Carry out what was planned: the executor of this machine, the loop that encodes, its workers, the ladder."""
 
 from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
+from ultimate_embedder.execution.full_precision import known_precision
 from ultimate_embedder.execution.ladder import LADDER, MITIGATIONS, Mitigation
 from ultimate_embedder.execution.local import LocalExecutor
 from ultimate_embedder.execution.pass_store import open_store
@@ -17,6 +18,7 @@ __all__ = [
     "PassWork",
     "TextSource",
     "VectorSink",
+    "known_precision",
     "open_store",
     "rerank",
     "run_passes",

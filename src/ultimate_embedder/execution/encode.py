@@ -31,9 +31,12 @@ def encode(
     """
     tally = _Tally()
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
-        queue = BatchQueue(windows, _limits(work.plan, workers[0].device), work.events.tokenized, may_continue)
+        queue = BatchQueue(windows, _limits(work.plan, workers[0].device), partial(_begin, work), may_continue)
 
         def finish(window: Window, encoded: EncodedBatch) -> None:
+            if work.overflow is not None and work.overflow.too_narrow:
+                queue.stop()  # the pass begins again in fp32: what was under way is of no use
+                return
             good = encoded.started.rows[~encoded.bad]
             writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
             tally.add(encoded)
@@ -41,6 +44,12 @@ def encode(
 
         run_together([partial(_work, worker, queue, finish) for worker in workers], queue.stop)
     return tally.result()
+
+
+def _begin(work: PassWork, window: Window) -> None:
+    if work.overflow is not None:
+        work.overflow.begin(len(window.keys))
+    work.events.tokenized(window)
 
 
 def _limits(plan: PassPlan, device: Device) -> BatchLimits:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ultimate_embedder.execution.checking import OverflowWatch
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.planning import DeviceRoom, MemoryNeed, PassPlan, Rows, Step, StepResult
 from ultimate_embedder.vectors import TokenStore
@@ -47,6 +48,8 @@ class PassWork:
     events: PassEvents
     tokens: TokenStore | None = None
     """Token ids that passes with the same tokenizer share."""
+    overflow: OverflowWatch | None = None
+    """Counts unusable vectors, if the pass is in fp16; it stops when there are too many."""
 
 
 class Executor(Protocol):

@@ -9,20 +9,16 @@ kinds of decisions that are recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UltimateEmbedderError
-from ultimate_embedder.models import (
-    LoadedModel,
-    NotApplicableError,
-    TokenizedTexts,
-    chunked_feed_forward,
-    streamed_layers,
-)
+from ultimate_embedder.execution.host import encode_on_host
+from ultimate_embedder.models import LoadedModel, NotApplicableError, TokenizedTexts, chunked_feed_forward
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,12 @@ class NothingHelpedError(UltimateEmbedderError):
 class Companion(Protocol):
     """Another model that may be on the device, and can make room."""
 
-    device: Device
     pauses: int
+
+    @property
+    def device(self) -> Device:
+        """Where it works."""
+        ...
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -68,6 +68,8 @@ class Climbed:
 
     vectors: np.ndarray
     ran_on: tuple[RanOn, ...]
+    rung: str = ""
+    """The kind of the rung that helped."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ class Situation:
     rows: np.ndarray
     fp32_encoder: Callable[[], LoadedModel]
     encode_part: Callable[[np.ndarray], Climbed]
+    streaming: Callable[[], AbstractContextManager[None]]
+    """What a forward runs in whose layers' weights stay on the host."""
     companions: Sequence[Companion] = ()
+    too_large: Callable[[], None] = lambda: None
+    """Told when a rung runs out of memory for several rows."""
 
     @property
     def longest(self) -> int:
@@ -89,15 +95,16 @@ class Situation:
 
     def forward(self) -> Climbed:
         """Run the batch as it is, on the device."""
-        return self._forward(self.encoder, self.device.name)
+        vectors = np.asarray(self.encoder.forward(self.encoder.batch(self.texts, self.rows)).cpu().numpy())
+        return self._climbed(vectors, self.device.name, self.encoder.dtype)
 
     def forward_on_cpu(self) -> Climbed:
-        """Run the batch as it is, on the host, in fp32."""
-        return self._forward(self.fp32_encoder(), "cpu")
+        """Run the batch on the host, in fp32."""
+        vectors = encode_on_host(self.fp32_encoder, self.texts, self.rows)
+        return self._climbed(vectors, "cpu", self.fp32_encoder().dtype)
 
-    def _forward(self, encoder: LoadedModel, device: str) -> Climbed:
-        vectors = np.asarray(encoder.forward(encoder.batch(self.texts, self.rows)).cpu().numpy())
-        return Climbed(vectors, (RanOn(device, encoder.dtype, len(self.rows)),))
+    def _climbed(self, vectors: np.ndarray, device: str, dtype: str) -> Climbed:
+        return Climbed(vectors, (RanOn(device, dtype, len(self.rows)),))
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,6 @@ def _pause_companions(situation: Situation) -> Climbed:
     paused = [companion.pause() for companion in here if not companion.pauses]
     if not any(paused):
         raise NotApplicableError("no other model on the device that has not waited before")
-    situation.device.release_cache()
     return situation.forward()
 
 
@@ -126,7 +132,6 @@ def _move_companions(situation: Situation) -> Climbed:
     moved = [companion.move_away() for companion in here if companion.pauses]
     if not any(moved):
         raise NotApplicableError("no other model on the device that could move")
-    situation.device.release_cache()
     return situation.forward()
 
 
@@ -140,6 +145,10 @@ def _bisect(situation: Situation) -> Climbed:
 
 
 def _retry(situation: Situation) -> Climbed:
+    # here alone: torch's allocator drops its cache of the device by itself before it gives up. What it cannot help are
+    # allocations beside it (workspaces and kernels of vendor libraries), and for one text nothing cheaper is left.
+    # It waits for all cards of the process and empties all their caches, so no other rung does it
+    situation.device.release_cache()
     return situation.forward()
 
 
@@ -149,8 +158,7 @@ def _chunk(situation: Situation) -> Climbed:
 
 
 def _stream(situation: Situation) -> Climbed:
-    model = situation.encoder.model
-    with streamed_layers(model, situation.device), chunked_feed_forward(model):
+    with situation.streaming(), chunked_feed_forward(situation.encoder.model):
         return situation.forward()
 
 
@@ -160,6 +168,7 @@ def _cpu(situation: Situation) -> Climbed:
 
 STREAM = Rung("oom_stream", "the layers' weights stay on the host and are brought to the device one by one", _stream)
 BISECT = Rung("oom_bisect", "the batch is halved; the size that was too much is remembered", _bisect)
+RETRY = Rung("oom_retry", "a single text is run once more, after the device's cache was released", _retry)
 CPU = Rung("oom_cpu", "this batch is run on the CPU, in fp32", _cpu)
 LADDER: tuple[Rung, ...] = (
     Rung("oom_pause_companions", "other models on the device wait on the host until there is room", _pause_companions),
@@ -169,13 +178,16 @@ LADDER: tuple[Rung, ...] = (
         _move_companions,
     ),
     BISECT,
-    Rung("oom_retry", "a single text is run once more, after the device's cache was released", _retry),
+    RETRY,
     Rung("oom_chunk", "the feed-forward is run a few tokens at a time", _chunk),
     STREAM,
     CPU,
 )
 # while the weights themselves have no room on the device
 WITHOUT_WEIGHTS: tuple[Rung, ...] = (STREAM, BISECT, CPU)
+NEED_NO_WEIGHTS = frozenset({STREAM.kind, CPU.kind})
+# what a length needs that has no room otherwise: the next batch of it goes there at once
+LASTING = frozenset(rung.kind for rung in LADDER[LADDER.index(RETRY) + 1 :])
 
 BATCH_REDUCED = Mitigation("adaptive_batch_reduce", "batches are smaller than planned: the device has no room for more")
 BATCH_GROWN = Mitigation("adaptive_batch_grow", "batches are as large as planned again: memory is free again")
@@ -190,7 +202,8 @@ COMPANION_TO_CPU = Mitigation("companion_cpu_fallback", "a companion works on th
 WEIGHTS_BACK = Mitigation("weights_back", "weights that had left the device are on it again")
 WEIGHTS_ON_HOST = Mitigation("weights_on_host", "no device has room for the weights: they stay on the host")
 DEVICE_WITHOUT_ROOM = Mitigation("device_without_room", "a device is not used: it has no room for the weights")
-FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32")
+FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32, on the host")
+PASS_IN_FP32 = Mitigation("pass_in_fp32", "too many vectors are unusable in fp16: the pass begins again, in fp32")
 
 MITIGATIONS: tuple[Mitigation, ...] = (
     BATCH_REDUCED,
@@ -204,15 +217,20 @@ MITIGATIONS: tuple[Mitigation, ...] = (
     WEIGHTS_ON_HOST,
     DEVICE_WITHOUT_ROOM,
     FP32_RERUN,
+    PASS_IN_FP32,
 )
+
+
+def rungs_from(kind: str) -> tuple[Rung, ...]:
+    """The ladder from that rung on; if several texts are too much for it, it is tried with fewer first."""
+    number = [rung.kind for rung in LADDER].index(kind)
+    return LADDER[number], BISECT, *LADDER[number + 1 :]
 
 
 def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> Climbed:
     """Go up the ladder until the batch is done."""
     refusals = []
     for rung in rungs:
-        # here and not in an `except` block: there the traceback would still hold the failed activations
-        situation.device.release_cache()
         try:
             climbed = rung.run(situation)
         except NotApplicableError as error:
@@ -222,10 +240,12 @@ def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> Clim
             if not situation.device.is_out_of_memory(error):
                 raise
             refusals.append(f"{rung.name}: out of memory")
-            error.__traceback__ = None
+            error.__traceback__ = None  # it holds the failed activations
+            if len(situation.rows) > 1:
+                situation.too_large()
             continue
         report(rung, {"rows": len(situation.rows), "longest": situation.longest})
-        return climbed
+        return replace(climbed, rung=rung.kind)
     raise NothingHelpedError(
         f"a batch of {len(situation.rows)} x {situation.longest} tokens cannot be run: {'; '.join(refusals)}. "
         "Lower --max-tokens, or free memory, and run the same command again: what is done is kept."

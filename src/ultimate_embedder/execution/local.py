@@ -14,8 +14,10 @@ from ultimate_embedder.devices import CpuDevice, Device, Lease
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.encode import encode
 from ultimate_embedder.execution.executor import PassWork
+from ultimate_embedder.execution.learned import Learned
 from ultimate_embedder.execution.placement import Placement, place
-from ultimate_embedder.execution.worker import GUESSED_BYTES_PER_TOKEN, Learned, Worker
+from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
+from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import (
     DeviceRoom,
@@ -64,7 +66,8 @@ class LocalExecutor:
     def __init__(self, session: Session, devices: Sequence[Device]) -> None:
         self._session = session
         self._devices = {device.name: device for device in devices}
-        self._learned: dict[tuple[int, str, int], Learned] = {}  # by pass, device, and worker on that device
+        # by pass, precision, device, and worker on that device
+        self._learned: dict[tuple[int, str, str, int], Learned] = {}
 
     def rooms(self) -> list[DeviceRoom]:
         """The devices, and the room that they have now."""
@@ -85,6 +88,8 @@ class LocalExecutor:
             party = f"{works[tasks[0].plan.number].events.collection} #{started}" if len(tasks) > 1 else None
             placed = [self._lease_and_place(task, works[task.plan.number], party, stack) for task in tasks]
             crews = self._hire(placed)
+            for worker in (worker for crew in crews for worker in crew.workers):
+                stack.callback(worker.close)
             done = self._encode_parts(step, crews)
             self._remember(crews)
             ended = time.perf_counter()
@@ -101,7 +106,7 @@ class LocalExecutor:
         done = {crew.placed.number: TaskResult() for crew in crews}
         rows = step.tasks[0].rows
         for part in rows.split(step.lockstep_texts or len(rows)):
-            if self._stopped():
+            if self._stopped() or _begins_again(crews):
                 break
             for number, result in self._encode(crews, part).items():
                 done[number] += result
@@ -117,7 +122,7 @@ class LocalExecutor:
 
         def job(crew: _Crew) -> None:
             tokenizer = self._session.load(crew.placed.task.plan)
-            may_continue = partial(self._may_continue, failed)
+            may_continue = partial(self._may_continue, failed, crews)
             results[crew.placed.number] = encode(rows, crew.placed.work, crew.workers, tokenizer, may_continue)
 
         jobs: list[Callable[[], None]] = [partial(job, crew) for crew in crews if crew.placed.work.texts.count(rows)]
@@ -128,14 +133,16 @@ class LocalExecutor:
     def _stopped(self) -> bool:
         return self._session.stop.reason is not None
 
-    def _may_continue(self, failed: threading.Event) -> bool:
-        return not self._stopped() and not failed.is_set()
+    def _may_continue(self, failed: threading.Event, crews: Sequence[_Crew]) -> bool:
+        return not self._stopped() and not failed.is_set() and not _begins_again(crews)
 
     def _lease_and_place(self, task: Task, work: PassWork, party: str | None, stack: ExitStack) -> _PlacedTask:
         """Have the devices of a task, and its model on them, until the stack ends."""
         lease = stack.enter_context(self._lease(task, work, party))
         began = time.perf_counter()
-        placement = lease.occupy(Placement, partial(self._place, task, lease, work))
+        dtype = task.plan.identity.dtype  # what is kept warm may be of a pass in another precision
+        fits = partial(Placement.serves, dtype=dtype)
+        placement = lease.occupy(Placement, partial(self._place, task, lease, work), fits)
         return _PlacedTask(task, work, lease, placement, began)
 
     def _lease(self, task: Task, work: PassWork, party: str | None) -> AbstractContextManager[Lease]:
@@ -173,11 +180,12 @@ class LocalExecutor:
                     partial(self._session.load_fp32, plan),
                     each.work.events.mitigated_on(device.name),
                     dim=plan.identity.dim,
-                    learned=self._learned.get((plan.number, device.name, number)),
+                    learned=self._learned.get((plan.number, plan.identity.dtype, device.name, number)),
                     companions=[worker for crew in crews for worker in crew.workers],
                     refuges=[self._devices[name] for name in each.task.place.refuges],
                     place=plan.number,
                     packs=plan.identity.layout == "packed",
+                    overflow=each.work.overflow,
                 )
                 for number, (encoder, device) in enumerate(each.placement.seats)
             ]
@@ -187,14 +195,21 @@ class LocalExecutor:
     def _remember(self, crews: Sequence[_Crew]) -> None:
         """Keep what workers have learned for the next turn on the same devices."""
         for crew in crews:
+            plan = crew.placed.task.plan
             for number, worker in enumerate(crew.workers):
-                self._learned[crew.placed.number, worker.device.name, number] = worker.learned
+                self._learned[plan.number, plan.identity.dtype, worker.device.name, number] = worker.learned
 
     def _device(self, name: str, task: Task) -> Device:
         device = self._devices.get(name)
         if device is None or not device.has_ceiling:
             return CpuDevice(task.place.cpu_workers)
         return device
+
+
+def _begins_again(crews: Sequence[_Crew]) -> bool:
+    """Whether a pass has to begin again in fp32; then all stop, and what they have done is kept."""
+    watches = [crew.placed.work.overflow for crew in crews]
+    return any(watch is not None and watch.too_narrow for watch in watches)
 
 
 def memory_need(encoder: Encoder, capability: Capability | None) -> MemoryNeed:

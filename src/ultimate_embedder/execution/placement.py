@@ -34,6 +34,10 @@ class Placement:
                 held[name] = held.get(name, 0) + encoder.weight_bytes
         return held
 
+    def serves(self, dtype: str) -> bool:
+        """Whether it computes in that precision; on a CPU every pass has the same one."""
+        return all(encoder.dtype == dtype for encoder, device in self.seats if device.has_ceiling)
+
     @property
     def description(self) -> str:
         """How the model is there, in words."""
@@ -53,8 +57,6 @@ class Placement:
         for encoder in encoders:  # moved, not only dropped: somebody may still hold one
             encoder.wrapper = None
             encoder.model.to("cpu")
-        for device in self.devices:
-            device.release_cache()
         leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]
         for encoder in encoders:
             leftovers += [f"{name} on {place}" for name, place in encoder.tensors_off_host()]
@@ -140,5 +142,4 @@ def move(encoder: LoadedModel, device: Device) -> bool:
     else:
         return True
     encoder.model.to("cpu")
-    device.release_cache()
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,10 @@ def rerank(
         placement = lease.occupy(Placement, lambda: place(reranker, devices, "none", report))
         model, device = placement.seats[0]
         worker = Worker(model, device, fp32, report, is_bad=lambda rows: ~np.isfinite(rows).all(axis=1))
-        for planned in plan_batches(pairs.lengths, device.fixed_budget_tokens or BATCH_TOKENS):
-            rest: Batch | None = planned
-            while rest is not None:
-                batch, rest = rest.split(worker.rows_that_fit(rest, len(planned.rows)), pairs.lengths)
-                scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]
+        with closing(worker):
+            for planned in plan_batches(pairs.lengths, device.fixed_budget_tokens or BATCH_TOKENS):
+                rest: Batch | None = planned
+                while rest is not None:
+                    batch, rest = rest.split(worker.rows_that_fit(rest, len(planned.rows)), pairs.lengths)
+                    scores[batch.rows] = worker.encode(pairs, batch).vectors[:, 0]
     return scores

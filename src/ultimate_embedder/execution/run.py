@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished, Warned
+from ultimate_embedder.execution.checking import HALF, OverflowWatch
 from ultimate_embedder.execution.executor import Executor, PassWork
+from ultimate_embedder.execution.full_precision import begin_in_fp32, too_narrow
 from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.pass_store import require_room
@@ -31,7 +33,7 @@ from ultimate_embedder.planning import (
     plan_stages,
 )
 from ultimate_embedder.session import Session
-from ultimate_embedder.vectors import EncoderFacts, VectorStore
+from ultimate_embedder.vectors import EncoderFacts, VectorStore, fingerprint
 
 NUMBER_BYTES = 4  # float32
 
@@ -53,8 +55,22 @@ class CollectionWork:
         return Rows(0, len(self.table))
 
 
-def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> None:
-    """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device."""
+@dataclass(frozen=True)
+class _Progress:
+    """What has been told of the passes, by fingerprint, so that a pass that begins again repeats nothing of others."""
+
+    started: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    placed: set[tuple[str, str]] = field(default_factory=set)
+    """Companions and their devices."""
+    done: dict[str, TaskResult] = field(default_factory=dict)
+
+
+def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> CollectionWork:
+    """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device.
+
+    Gives the collection with the passes that were run: one that fp16 is too narrow for is in fp32.
+    """
     works = _works(collection, session.emit)
     waiting = [work.plan for work in works if work.texts.count(collection.rows)]
     rooms = executor.rooms()
@@ -69,6 +85,27 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
         )
     )
     works, tokens = share_tokens(works, collection.rows, collection.stores[0].folder.parent, session)
+    progress = _Progress()
+    by_number = {work.plan.number: work for work in works}
+    while not _run_stages(mode, collection, by_number, executor, session, progress):
+        collection, by_number = _begin_again(collection, by_number, session)
+    if session.stop.reason is None:
+        for store in tokens:
+            store.remove()
+    return collection
+
+
+def _run_stages(
+    mode: str,
+    collection: CollectionWork,
+    works: Mapping[int, PassWork],
+    executor: Executor,
+    session: Session,
+    progress: _Progress,
+) -> bool:
+    """Run what is left of all passes; False if one has to begin again in fp32 first."""
+    rooms = executor.rooms()
+    waiting = [work.plan for work in works.values() if work.texts.count(collection.rows)]
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
     stages = plan_stages(
         MODES[mode],
@@ -80,24 +117,53 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
         share=session.config.companions == "share",
     )
     for stage in stages:
-        _run_stage(stage, collection, {work.plan.number: work for work in works}, executor, session)
-    if session.stop.reason is None:
-        for store in tokens:
-            store.remove()
+        _run_stage(stage, collection, works, executor, session, progress)
+        if session.stop.reason is None and too_narrow(works):
+            return False
+    return True
+
+
+def _begin_again(
+    collection: CollectionWork, works: Mapping[int, PassWork], session: Session
+) -> tuple[CollectionWork, dict[int, PassWork]]:
+    """The passes that fp16 is too narrow for in fp32, with what is left for each pass: as if the run was resumed."""
+    stores, changed = list(collection.stores), dict(works)
+    for number in too_narrow(works):
+        changed[number], stores[number] = begin_in_fp32(works[number], collection.name, session)
+    wanted = _wanted(collection.table, stores)
+    plans = [changed[plan.number].plan for plan in collection.plans]
+    collection = replace(collection, plans=plans, stores=stores)
+    for number, work in changed.items():
+        texts = wanted[number]
+        changed[number] = replace(work, texts=texts, overflow=_watch(work.plan, texts, collection))
+    return collection, changed
 
 
 def _works(collection: CollectionWork, emit: Emit) -> list[PassWork]:
     """What each pass has to do: texts that have a vector, or equal an earlier row's, cost nothing."""
-    first = _first_occurrences(collection.table.keys)
+    wanted = _wanted(collection.table, collection.stores)
     return [
         PassWork(
             plan=plan,
-            texts=TableTexts(collection.table, first & ~store.holds(collection.table.keys)),
+            texts=texts,
             sink=store,
             events=PassEvents(plan, collection.name, emit),
+            overflow=_watch(plan, texts, collection),
         )
-        for plan, store in zip(collection.plans, collection.stores, strict=True)
+        for plan, store, texts in zip(collection.plans, collection.stores, wanted, strict=True)
     ]
+
+
+def _watch(plan: PassPlan, texts: TableTexts, collection: CollectionWork) -> OverflowWatch | None:
+    if plan.identity.dtype != HALF:
+        return None
+    distinct = collection.table.distinct_texts()
+    return OverflowWatch(distinct, stored=distinct - texts.count(collection.rows))
+
+
+def _wanted(table: ChunkTable, stores: Sequence[VectorStore]) -> list[TableTexts]:
+    first = _first_occurrences(table.keys)
+    return [TableTexts(table, first & ~store.holds(table.keys)) for store in stores]
 
 
 def _choose_mode(
@@ -121,15 +187,30 @@ def _choose_mode(
 
 
 def _run_stage(
-    stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], executor: Executor, session: Session
+    stage: Stage,
+    collection: CollectionWork,
+    works: Mapping[int, PassWork],
+    executor: Executor,
+    session: Session,
+    progress: _Progress,
 ) -> None:
+    passes = {place.plan.number: fingerprint(place.plan.identity) for place in stage.places}
+    if progress.finished.issuperset(passes.values()):
+        return
     if stage.together:
-        _report_placements(stage, collection, works, session.emit)
+        _report_placements(stage, collection, works, session.emit, progress.placed)
     for place in stage.places:
-        _start_pass(place, collection, works[place.plan.number], session)
-    done = _run_steps(stage, collection, works, executor, session.emit)
+        if passes[place.plan.number] not in progress.started:
+            _start_pass(place, collection, works[place.plan.number], session)
+    progress.started.update(passes.values())
+    for number, result in _run_steps(stage, collection, works, executor, session.emit).items():
+        progress.done[passes[number]] = progress.done.get(passes[number], TaskResult()) + result
+    if session.stop.reason is None and too_narrow(works):
+        return
     for place in stage.places:
-        _finish_pass(place, collection, works[place.plan.number], done[place.plan.number], session)
+        done = progress.done[passes[place.plan.number]]
+        _finish_pass(place, collection, works[place.plan.number], done, session)
+    progress.finished.update(passes.values())
 
 
 def _run_steps(
@@ -141,10 +222,13 @@ def _run_steps(
     start, texts = 0, stage.turn.first_texts if stage.turn else len(rows)
     while start < rows.stop:
         part = Rows(start, min(start + texts, rows.stop))
-        results = [executor.execute(step, works) for step in stage.steps(part)]
-        for result in results:
-            for number, task in result.tasks.items():
+        results = []
+        for step in stage.steps(part):
+            results.append(executor.execute(step, works))
+            for number, task in results[-1].tasks.items():
                 done[number] += task
+            if too_narrow(works):
+                return done
         if stage.turn:
             emit(TurnFinished(collection=collection.name, texts=len(part), moving_share=_moving_share(results)))
             texts = stage.turn.next_texts(results)
@@ -157,12 +241,19 @@ def _moving_share(results: Sequence[StepResult]) -> float:
     return sum(result.moving_seconds for result in results) / max(total, 1e-9)
 
 
-def _report_placements(stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], emit: Emit) -> None:
-    """Say where companions work, and why."""
+def _report_placements(
+    stage: Stage,
+    collection: CollectionWork,
+    works: Mapping[int, PassWork],
+    emit: Emit,
+    placed: set[tuple[str, str]],
+) -> None:
+    """Say where companions work, and why, unless that is in `placed`."""
     busy = [place for place in stage.places if works[place.plan.number].texts.count(collection.rows)]
     primary = busy[0].devices if busy else ()
     for place in busy[1:]:
-        if place.why:
+        if place.why and (place.plan.name, place.devices[0]) not in placed:
+            placed.add((place.plan.name, place.devices[0]))
             emit(
                 CompanionPlaced(
                     collection=collection.name,

@@ -4,12 +4,7 @@ from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder
-from ultimate_embedder.models.layers import (
-    NotApplicableError,
-    chunked_feed_forward,
-    repeated_layers,
-    streamed_layers,
-)
+from ultimate_embedder.models.layers import NotApplicableError, chunked_feed_forward, repeated_layers
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
@@ -17,10 +12,12 @@ from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
 from ultimate_embedder.models.show import model_rows
+from ultimate_embedder.models.streaming import LayerStream
 
 __all__ = [
     "MODELS",
     "Encoder",
+    "LayerStream",
     "LoadedModel",
     "ModelCheck",
     "NotApplicableError",
@@ -46,6 +43,5 @@ __all__ = [
     "resolve_model",
     "resolve_reranker",
     "row_cosines",
-    "streamed_layers",
     "use_backend",
 ]

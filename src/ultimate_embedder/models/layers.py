@@ -1,24 +1,21 @@
-"""Run a forward in less memory: the feed-forward in pieces, or the layers' weights streamed one by one.
+"""The repeated layers of a model, and how to run their feed-forward in less memory: in pieces.
 
-Both work on any module and restore it afterwards. They find the repeated layers of a model by their shapes, not by its
-name, and raise `NotApplicableError` if there are none.
+It works on any module and restores it afterwards. The layers are found by their shapes, not by the model's name;
+`NotApplicableError` is raised if there are none.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UltimateEmbedderError
-from ultimate_embedder.types import ModelDevice
 
 if TYPE_CHECKING:
     import torch
 
 CHUNK_TOKENS = 64
-SHELLS = 2  # one layer computes while the next one is copied
 
 
 class NotApplicableError(UltimateEmbedderError):
@@ -85,144 +82,6 @@ def chunked_feed_forward(model: torch.nn.Module, tokens: int = CHUNK_TOKENS) -> 
     finally:
         for put_back in reversed(undo):
             put_back()
-
-
-@contextlib.contextmanager
-def streamed_layers(model: torch.nn.Module, device: ModelDevice) -> Iterator[int]:
-    """Keep the layers' weights on the host and copy each to the device just before it runs.
-
-    The device holds `SHELLS` layers instead of all; the next one is copied on a side stream while one computes.
-    Afterwards the model is back on its device, or on the host if it no longer fits there.
-    """
-    import torch
-
-    if not device.has_ceiling:
-        raise NotApplicableError("the device is the host, so there is nothing to stream")
-    layers = repeated_layers(model)
-    before = next(model.parameters()).device
-    with contextlib.ExitStack() as afterwards, torch.no_grad():
-        afterwards.callback(_settle, model, device, was_there=before == device.torch_device)
-        streamer = _Streamer(model, layers, device)
-        afterwards.callback(streamer.detach)
-        streamer.attach()
-        yield len(layers)
-
-
-def _settle(model: torch.nn.Module, device: ModelDevice, *, was_there: bool) -> None:
-    """Move a model back to the device; to the host if it was not on the device or no longer fits."""
-    for attempt in range(2 if was_there else 0):
-        if attempt:
-            device.release_cache()
-        try:
-            model.to(device.torch_device)
-        except RuntimeError as error:
-            if not device.is_out_of_memory(error):
-                raise
-            error.__traceback__ = None  # it references the allocated tensors
-        else:
-            return
-    model.to("cpu")
-    if was_there:
-        device.release_cache()
-
-
-class _Streamer:
-    """Replaces the weights of a layer by buffers on the device (shells) while the layer runs."""
-
-    def __init__(self, model: torch.nn.Module, layers: list[torch.nn.Module], device: ModelDevice) -> None:
-        import torch
-
-        self._layers = layers
-        self._device = device
-        self._slots = [_slots(layer) for layer in layers]
-        self._host = [[device.pin(slot.tensor.to("cpu", copy=True)) for slot in slots] for slots in self._slots]
-        for number in range(len(layers)):
-            self._fill(number, self._host[number])
-        streamed = {id(slot.holder) for slots in self._slots for slot in slots}
-        for slot in _slots(model):
-            if id(slot.holder) not in streamed:
-                slot.fill(slot.tensor.to(device.torch_device))
-        device.release_cache()
-        shells = min(SHELLS, len(layers))
-        self._shells = [[torch.empty_like(t, device=device.torch_device) for t in self._host[0]] for _ in range(shells)]
-        self._stream = device.side_stream()
-        self._arrived = [device.event() for _ in range(shells)]
-        self._computed = [device.event() for _ in range(shells)]
-        self._fetched: set[int] = set()
-        self._hooks: list[Any] = []
-
-    def attach(self) -> None:
-        """Register hooks that copy the weights of a layer before it runs and restore them afterwards."""
-        for number, layer in enumerate(self._layers):
-            self._hooks.append(layer.register_forward_pre_hook(lambda *_, number=number: self._begin(number)))
-            self._hooks.append(layer.register_forward_hook(lambda *_, number=number: self._end(number)))
-
-    def detach(self) -> None:
-        """Remove the hooks, restore the weights on the host, and free the buffers on the device."""
-        for hook in self._hooks:
-            hook.remove()
-        # after a failed forward a copy may still be running: its memory must not be reused before it has ended
-        self._device.current_stream().wait_stream(self._stream)
-        for number, tensors in enumerate(self._host):
-            self._fill(number, tensors)
-        self._shells.clear()
-
-    def _begin(self, number: int) -> None:
-        if number not in self._fetched:
-            self._fetch(number)
-        self._device.current_stream().wait_event(self._arrived[self._shell(number)])
-        self._fill(number, self._shells[self._shell(number)])
-        if number + 1 < len(self._layers):
-            self._fetch(number + 1)
-
-    def _end(self, number: int) -> None:
-        self._computed[self._shell(number)].record(self._device.current_stream())
-        self._fetched.discard(number)
-        self._fill(number, self._host[number])
-
-    def _fetch(self, number: int) -> None:
-        shell = self._shell(number)
-        self._stream.wait_event(self._computed[shell])  # the layer that used this shell has been computed
-        with self._device.use_stream(self._stream):
-            for there, host in zip(self._shells[shell], self._host[number], strict=True):
-                there.copy_(host, non_blocking=True)
-        self._arrived[shell].record(self._stream)
-        self._fetched.add(number)
-
-    def _shell(self, number: int) -> int:
-        return number % len(self._shells)
-
-    def _fill(self, number: int, tensors: list[torch.Tensor]) -> None:
-        for slot, tensor in zip(self._slots[number], tensors, strict=True):
-            slot.fill(tensor)
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """A parameter or a buffer of a module."""
-
-    holder: dict[str, Any]
-    name: str
-    is_parameter: bool
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        tensor: torch.Tensor = self.holder[self.name]
-        return tensor.detach()
-
-    def fill(self, tensor: torch.Tensor) -> None:
-        import torch
-
-        # replaced, as a parameter cannot be moved to another device type
-        self.holder[self.name] = torch.nn.Parameter(tensor, requires_grad=False) if self.is_parameter else tensor
-
-
-def _slots(layer: torch.nn.Module) -> list[_Slot]:
-    slots = []
-    for module in layer.modules():
-        for holder, is_parameter in ((module._parameters, True), (module._buffers, False)):
-            slots += [_Slot(holder, name, is_parameter) for name, tensor in holder.items() if tensor is not None]
-    return slots
 
 
 def _alike(layers: list[torch.nn.Module]) -> bool:

@@ -11,6 +11,7 @@ from ultimate_embedder.planning.modes import (
     assign_devices,
     choose_mode,
 )
+from ultimate_embedder.planning.precision import fp16_is_too_narrow
 from ultimate_embedder.planning.steps import (
     WINDOW_ROWS,
     Place,
@@ -46,6 +47,7 @@ __all__ = [
     "as_candidate",
     "assign_devices",
     "choose_mode",
+    "fp16_is_too_narrow",
     "plan_passes",
     "plan_stages",
 ]

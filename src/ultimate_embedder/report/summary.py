@@ -196,11 +196,16 @@ class SummaryBuilder:
     def _pass_started(self, event: events.PassStarted) -> None:
         collection = self._of(event)
         fields = dataclasses.asdict(event)
-        collection.passes.append(PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields}))
+        begun = PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields})
+        again = event.model_pass < len(collection.passes)  # with another identity: what was done before is of no use
+        collection.passes[event.model_pass :] = [begun, *collection.passes[event.model_pass + 1 :]]
+        for known in [known for known in self._prediction_errors if known[0] == event.model_pass]:
+            del self._prediction_errors[known]
         model = self._models[event.model]
         if event.max_tokens is not None:  # also if the model is not loaded, as its store has them
             model.max_tokens, model.document_prompt = event.max_tokens, event.document_prompt
-        collection.models.append(model.model_copy(update={"weight": event.weight}))
+        if not again:
+            collection.models.append(model.model_copy(update={"weight": event.weight}))
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
         self._of(event).passes[event.model_pass].tokenize_seconds += event.seconds

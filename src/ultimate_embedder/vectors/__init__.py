@@ -15,6 +15,7 @@ from ultimate_embedder.vectors.fusion import (
 
 if TYPE_CHECKING:
     from ultimate_embedder.vectors.fused import FusedVectors
+    from ultimate_embedder.vectors.overflow import in_full_precision, note_overflow, overflowed, settled_identity
     from ultimate_embedder.vectors.store import (
         EncoderFacts,
         VectorStore,
@@ -39,9 +40,13 @@ __all__ = [
     "Vectors",
     "earlier_identities",
     "fingerprint",
+    "in_full_precision",
+    "note_overflow",
+    "overflowed",
     "plan_fusion",
     "read_identity",
     "read_ledger",
+    "settled_identity",
     "shard_problem",
     "shorten",
 ]
@@ -54,8 +59,12 @@ _MODULES = {
     "VectorStore": "store",
     "earlier_identities": "store",
     "fingerprint": "store",
+    "in_full_precision": "overflow",
+    "note_overflow": "overflow",
+    "overflowed": "overflow",
     "read_identity": "store",
     "read_ledger": "store",
+    "settled_identity": "overflow",
     "shard_problem": "store",
 }
 

@@ -32,6 +32,7 @@
 #include <pybind11/stl.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <string>
@@ -150,6 +151,7 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
+    ++empty_cache_calls;  // of all devices at once, as a card's
     for (int device = 0; device < device_count; ++device) {
       streams.release_held(device);
       allocators[device].release_cached();
@@ -173,6 +175,8 @@ struct TorchAllocator final : c10::DeviceAllocator {
     const Usage usage = allocators[checked(device)].usage();
     return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};
   }
+
+  std::atomic<int64_t> empty_cache_calls{0};
 
  private:
   static void set(c10::CachingAllocator::StatArray& stat, size_t current, size_t peak) {
@@ -697,6 +701,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     races.insert(races.end(), ProtectedPages::take_faults(),
                  "the host uses memory of a copy that is under way: synchronize is missing");
     return races;
+  });
+  m.def("empty_cache_calls", [] { return torch_allocator.empty_cache_calls.load(); });
+  m.def("pinned", [] {
+    return std::map<std::string, size_t>{{"operations", PinnedAllocator::operations()},
+                                         {"bytes", PinnedAllocator::pinned_bytes()}};
   });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });

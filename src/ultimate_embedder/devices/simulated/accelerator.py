@@ -110,6 +110,14 @@ class SimulatedControls:
         """Uses of memory, since the last call, that nothing puts in order: which wait is missing."""
         return list(self._extension.take_races())
 
+    def empty_cache_calls(self) -> int:
+        """How often all caches were released so far; a card would have waited for all cards each time."""
+        return int(self._extension.empty_cache_calls())
+
+    def pinned(self) -> dict[str, int]:
+        """Pinned host memory: `operations` (tensors pinned so far), and `bytes` that are pinned now."""
+        return dict(self._extension.pinned())
+
     def traffic(self) -> dict[str, int]:
         """Bytes copied so far between host and devices."""
         return dict(self._extension.traffic())

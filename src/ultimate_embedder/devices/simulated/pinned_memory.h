@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -85,10 +86,12 @@ class ProtectedPages {
 class PinnedAllocator final : public c10::Allocator {
  public:
   at::DataPtr allocate(size_t bytes) override {
-    const size_t pages = std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+    const size_t pages = std::bit_ceil(std::max(kPage, bytes));  // as torch's allocator for cards: a power of two
     void* memory = std::aligned_alloc(kPage, pages);
     std::lock_guard<std::mutex> lock(mutex_);
     pinned_[memory] = {pages};
+    ++operations_;
+    pinned_bytes_ += pages;
     return at::DataPtr(memory, memory, &unpin, c10::Device(at::kCPU));
   }
   c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
@@ -97,6 +100,16 @@ class PinnedAllocator final : public c10::Allocator {
   static bool is_pinned(const void* memory) {
     std::lock_guard<std::mutex> lock(mutex_);
     return pinned_.count(memory) > 0;
+  }
+
+  // Tensors pinned so far, and bytes that are pinned now.
+  static size_t operations() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return operations_;
+  }
+  static size_t pinned_bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return pinned_bytes_;
   }
 
   // A copy from or to all of this memory is under way, until `arrived`.
@@ -131,12 +144,14 @@ class PinnedAllocator final : public c10::Allocator {
 
   static void unpin(void* memory) {
     std::lock_guard<std::mutex> lock(mutex_);
+    pinned_bytes_ -= pinned_.at(memory).bytes;
     pinned_.erase(memory);
     std::free(memory);
   }
 
   static inline std::mutex mutex_;
   static inline std::unordered_map<const void*, Pinned> pinned_;
+  static inline size_t operations_ = 0, pinned_bytes_ = 0;
 };
 
 }  // namespace simulated
