@@ -40,9 +40,9 @@ def controls() -> Iterator[SimulatedControls]:
     assert [controls.usage(device)["allocated"] for device in range(count)] == [0] * count
 
 
-def write_texts(folder: Path, overflowing: int, of: int = 100) -> Path:
+def write_texts(folder: Path, overflowing: int, of: int = 100, count: int = TEXTS) -> Path:
     """Texts, the first `overflowing` of which overflow, in every hundred."""
-    texts = [f"{'~' if number % of < overflowing else ''}{number} " + "word " * 8 for number in range(TEXTS)]
+    texts = [f"{'~' if number % of < overflowing else ''}{number} " + "word " * 8 for number in range(count)]
     (folder / "chunks" / "c").mkdir(parents=True, exist_ok=True)
     (folder / "chunks" / "c" / "t_chunks.json").write_text(json.dumps(texts))
     return folder / "chunks"
@@ -229,6 +229,17 @@ def test_a_run_that_is_stopped_after_the_change_goes_on_in_fp32(
     assert 0 < again.passes[0].stored_texts < TEXTS
     run("fp32", overflowing=10, precision="fp32")
     assert (vectors(tmp_path / "out") * vectors(tmp_path / "fp32")).sum(1).min() > 0.99999
+
+
+def test_a_pass_in_fp16_that_meets_texts_that_overflow_when_it_goes_on_begins_again(run: Run, tmp_path: Path) -> None:
+    write = write_texts(tmp_path, overflowing=0, count=120)
+    options: dict[str, Any] = {"devices": "simulated:2x64MiB", "exports": "npy", "quiet": True}
+    embed(write, tmp_path / "out", models=str(overflowing_model()), **options)
+    assert set(stores(tmp_path / "out").values()) == {"float16"}
+    collection = run(overflowing=10)
+    assert kinds(collection).count("pass_in_fp32") == 1
+    assert set(stores(tmp_path / "out").values()) == {"float32"}
+    assert (collection.passes[0].encoded_texts, collection.passes[0].stored_texts) == (TEXTS, 0)
 
 
 def test_a_card_without_room_for_the_weights_in_fp32_streams_them(run: Run, tmp_path: Path) -> None:
