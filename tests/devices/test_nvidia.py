@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,18 +12,20 @@ from ultimate_embedder.devices import MemoryLimits, nvidia
 
 
 @pytest.fixture
-def settings_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put back what opening cards changes for the process."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """torch's settings for cards; afterwards they are as before."""
+    settings: Any = torch.backends.cuda
+    before = settings.cudnn_sdp_enabled()
     for name in nvidia.ALLOCATOR_VARIABLES:
         monkeypatch.setenv(name, "")
-    yield
-    torch.backends.cuda.enable_cudnn_sdp(before)
+    yield settings
+    settings.enable_cudnn_sdp(before)
 
 
-@pytest.mark.usefixtures("settings_as_before")
-def test_attention_of_cudnn_is_off_as_it_plans_anew_for_every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_of_cudnn_is_off_as_it_plans_anew_for_every_shape(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nvidia, "nvidia_is_available", lambda: True)
-    torch.backends.cuda.enable_cudnn_sdp(True)
+    settings.enable_cudnn_sdp(True)
     assert len(nvidia.open_nvidia(MemoryLimits())) == torch.cuda.device_count()
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert not settings.cudnn_sdp_enabled()

@@ -20,8 +20,10 @@ from ultimate_embedder.models import (
     LoadedModel,
     NotApplicableError,
     TokenizedTexts,
+    attention_in_pieces,
     chunked_feed_forward,
     streamed_layers,
+    where_applicable,
 )
 
 
@@ -148,10 +150,20 @@ def _chunk(situation: Situation) -> Climbed:
         return situation.forward()
 
 
+def _attention(situation: Situation) -> Climbed:
+    model = situation.encoder.model
+    with attention_in_pieces(model), where_applicable(chunked_feed_forward(model)):
+        return situation.forward()
+
+
 def _stream(situation: Situation) -> Climbed:
     model = situation.encoder.model
-    with streamed_layers(model, situation.device), chunked_feed_forward(model):
-        return situation.forward()
+    with streamed_layers(model, situation.device), where_applicable(chunked_feed_forward(model)):
+        try:
+            with attention_in_pieces(model):
+                return situation.forward()
+        except NotApplicableError:
+            return situation.forward()
 
 
 def _cpu(situation: Situation) -> Climbed:
@@ -171,6 +183,7 @@ LADDER: tuple[Rung, ...] = (
     BISECT,
     Rung("oom_retry", "a single text is run once more, after the device's cache was released", _retry),
     Rung("oom_chunk", "the feed-forward is run a few tokens at a time", _chunk),
+    Rung("oom_attention", "attention too is run a few tokens at a time", _attention),
     STREAM,
     CPU,
 )

@@ -1,5 +1,6 @@
 """Registry, resolution, loading and encoding of models."""
 
+from ultimate_embedder.models.attention import attention_in_pieces
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
@@ -9,6 +10,7 @@ from ultimate_embedder.models.layers import (
     chunked_feed_forward,
     repeated_layers,
     streamed_layers,
+    where_applicable,
 )
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
@@ -27,6 +29,7 @@ __all__ = [
     "Reranker",
     "TokenBatch",
     "TokenizedTexts",
+    "attention_in_pieces",
     "check_dim",
     "check_max_tokens",
     "check_model",
@@ -48,4 +51,5 @@ __all__ = [
     "row_cosines",
     "streamed_layers",
     "use_backend",
+    "where_applicable",
 ]
