@@ -18,7 +18,14 @@ import numpy as np
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.execution.host import encode_on_host
-from ultimate_embedder.models import LoadedModel, NotApplicableError, TokenizedTexts, chunked_feed_forward
+from ultimate_embedder.models import (
+    LoadedModel,
+    NotApplicableError,
+    TokenizedTexts,
+    attention_in_pieces,
+    chunked_feed_forward,
+    where_applicable,
+)
 
 
 @dataclass(frozen=True)
@@ -157,9 +164,24 @@ def _chunk(situation: Situation) -> Climbed:
         return situation.forward()
 
 
-def _stream(situation: Situation) -> Climbed:
-    with situation.streaming(), chunked_feed_forward(situation.encoder.model):
+def _attention(situation: Situation) -> Climbed:
+    model = situation.encoder.model
+    with attention_in_pieces(model), where_applicable(chunked_feed_forward(model)):
         return situation.forward()
+
+
+def _stream(situation: Situation) -> Climbed:
+    model = situation.encoder.model
+
+    def forward() -> Climbed:
+        with situation.streaming(), where_applicable(chunked_feed_forward(model)):
+            return situation.forward()
+
+    try:
+        with attention_in_pieces(model):
+            return forward()
+    except NotApplicableError:
+        return forward()
 
 
 def _cpu(situation: Situation) -> Climbed:
@@ -180,6 +202,7 @@ LADDER: tuple[Rung, ...] = (
     BISECT,
     RETRY,
     Rung("oom_chunk", "the feed-forward is run a few tokens at a time", _chunk),
+    Rung("oom_attention", "attention too is run a few tokens at a time", _attention),
     STREAM,
     CPU,
 )

@@ -1,10 +1,16 @@
 """Registry, resolution, loading and encoding of models."""
 
+from ultimate_embedder.models.attention import attention_in_pieces
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder
-from ultimate_embedder.models.layers import NotApplicableError, chunked_feed_forward, repeated_layers
+from ultimate_embedder.models.layers import (
+    NotApplicableError,
+    chunked_feed_forward,
+    repeated_layers,
+    where_applicable,
+)
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
@@ -24,6 +30,7 @@ __all__ = [
     "Reranker",
     "TokenBatch",
     "TokenizedTexts",
+    "attention_in_pieces",
     "check_dim",
     "check_max_tokens",
     "check_model",
@@ -44,4 +51,5 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "use_backend",
+    "where_applicable",
 ]

@@ -81,6 +81,11 @@ def attention_in_pieces(model: torch.nn.Module) -> Iterator[None]:
         _in_pieces.reset(token)
 
 
+class _NeedsWholeMaskError(NotApplicableError):
+    def __init__(self) -> None:
+        super().__init__("the model's own code needs the whole attention mask")
+
+
 class PiecedMask:
     """A mask that is made for a range of queries when it is needed; a model can only pass it on."""
 
@@ -99,14 +104,14 @@ class PiecedMask:
         return mask
 
     def __getattr__(self, name: str) -> Any:
-        raise NotApplicableError("the model's own code needs the whole attention mask")
+        raise _NeedsWholeMaskError
 
     def __getitem__(self, key: Any) -> Any:
-        return self.__getattr__("")
+        raise _NeedsWholeMaskError
 
     @classmethod
     def __torch_function__(cls, function: Any, kinds: Any, arguments: Any = (), options: Any = None) -> Any:
-        raise NotApplicableError("the model's own code needs the whole attention mask")
+        raise _NeedsWholeMaskError
 
 
 def _register() -> None:
@@ -123,11 +128,13 @@ def _register() -> None:
             return _attend_groups(attend, query, key, value, groups), None
         return attend(query, key, value, attention_mask), None
 
-    def mask(**options: Any) -> Any:
+    def mask(*arguments: Any, **options: Any) -> Any:
         if _groups.get() is not None:
             return None
         options |= _told_of_padding(options)
-        return PiecedMask(plain_mask, options) if _in_pieces.get() else plain_mask(**options)
+        if _in_pieces.get() and not arguments:  # all by name, as transformers itself calls it
+            return PiecedMask(plain_mask, options)
+        return plain_mask(*arguments, **options)
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)

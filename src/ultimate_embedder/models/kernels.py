@@ -64,10 +64,12 @@ def must_expand_keys(call: AttentionCall) -> bool:
         return not is_fused(capability, call)
     if call.query.device.type == "cpu":
         return False
+    from torch.nn.attention import SDPBackend
+
     chosen = torch._fused_sdp_choice(
         call.query, call.key, call.value, call.mask, is_causal=call.causal and call.mask is None, enable_gqa=True
     )
-    return bool(chosen == torch.nn.attention.SDPBackend.MATH.value)
+    return bool(chosen == SDPBackend.MATH.value)
 
 
 def is_fused(capability: Capability, call: AttentionCall) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UltimateEmbedderError
@@ -20,6 +21,15 @@ CHUNK_TOKENS = 64
 
 class NotApplicableError(UltimateEmbedderError):
     """A mitigation does not work for this model."""
+
+
+@contextlib.contextmanager
+def where_applicable(mitigation: AbstractContextManager[Any]) -> Iterator[None]:
+    """Use a mitigation within the block; do without it if it does not work for the model."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(NotApplicableError):
+            stack.enter_context(mitigation)
+        yield
 
 
 def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
