@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,10 @@ class AcceleratorDevice:
     runs_ahead = True
     lanes = 1
 
-    def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
+    def __init__(
+        self, kind: str, index: int, limits: MemoryLimits, clear_workspaces: Callable[[], None] | None = None
+    ) -> None:
+        """`clear_workspaces` frees what libraries keep on all devices of the kind, which no device module of torch does."""
         import torch
 
         self.name = f"{kind}:{index}"
@@ -61,6 +65,7 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        self._clear_workspaces = clear_workspaces
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
 
@@ -68,10 +73,21 @@ class AcceleratorDevice:
         """Just this one."""
         return [self]
 
-    def computing(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
         """Make this the device of the thread: kernels that models bring along launch on that one."""
-        current: contextlib.AbstractContextManager[None] = self._module.device(self._index)
-        return current
+        with self._module.device(self._index):
+            with self.lock:
+                self._allocate_workspace()
+            yield
+
+    def _allocate_workspace(self) -> None:
+        """Let the library of matrix products take now what it keeps per thread: else it would count as the first batch's."""
+        import torch
+
+        with contextlib.suppress(torch.OutOfMemoryError):  # a batch that needs it will fail too, and be run otherwise
+            one = torch.ones(1, 1, device=self.torch_device)
+            torch.mm(one, one)
 
     def send(self, features: Features) -> Features:
         """Start to copy a batch from pinned memory, beside what the device computes."""
@@ -161,6 +177,11 @@ class AcceleratorDevice:
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
         self._module.empty_cache()
+
+    def release_workspaces(self) -> None:
+        """Let libraries give back what they keep, on this device and the others of its kind."""
+        if self._clear_workspaces is not None:
+            self._clear_workspaces()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""

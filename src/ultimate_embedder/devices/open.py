@@ -53,5 +53,5 @@ def _open_simulated(word: str, limits: MemoryLimits) -> list[Device]:
         if match is None:
             raise UsageError(f"--devices {word}: write a number and a size, as in simulated:2x15GiB.")
         capacities += [parse_size(match[2], f"--devices {word}")] * int(match[1] or 1)
-    simulate(capacities)
-    return [AcceleratorDevice(SIMULATED, index, limits) for index in range(len(capacities))]
+    controls = simulate(capacities)
+    return [AcceleratorDevice(SIMULATED, index, limits, controls.clear_workspaces) for index in range(len(capacities))]
