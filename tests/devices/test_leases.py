@@ -40,6 +40,9 @@ class Card(AcceleratorDevice):
     def hold_ceiling(self) -> MemorySnapshot:
         return self.snapshot()
 
+    def release_workspaces(self) -> None:
+        pass
+
     def release_cache(self) -> None:
         self.releases += 1
 

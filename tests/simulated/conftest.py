@@ -32,4 +32,5 @@ def two_t4s() -> Iterator[SimulatedControls]:
     """Two cards of 15 GiB; afterwards nothing may be left on them."""
     controls = simulate([15 * GiB, 15 * GiB])
     yield controls
+    controls.clear_workspaces()
     assert [controls.usage(device)["allocated"] for device in range(2)] == [0, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,40 @@ def test_bytes_between_host_and_devices_are_counted(two_t4s: SimulatedControls) 
     moved = {name: after[name] - before[name] for name in after}
     assert moved == {"host_to_device": 4000, "device_to_host": 4000, "between_devices": 4000, "within_device": 0}
     del here, there
+
+
+def test_matrix_products_keep_a_workspace_per_thread_and_stream_until_it_is_cleared() -> None:
+    controls = simulate([15 << 30])
+    square, side = torch.ones(4, 4, device="simulated:0"), torch.Stream(device="simulated:0")
+    before = controls.usage(0)["allocated"]
+
+    def kept() -> int:
+        square @ square
+        return controls.usage(0)["allocated"] - before
+
+    assert controls.usage(0)["allocated"] == before
+    assert [kept(), kept()] == [8_519_680] * 2
+    side.wait_stream(torch.accelerator.current_stream(0))
+    with side:
+        assert kept() == 2 * 8_519_680
+    for _ in range(2):  # one after the other: the second is given what the first had
+        thread = threading.Thread(target=kept)
+        thread.start()
+        thread.join()
+    assert kept() == 3 * 8_519_680
+    torch.get_device_module("simulated").clear_workspaces()
+    assert controls.usage(0)["allocated"] == before
+    torch.accelerator.current_stream(0).wait_stream(side)
+    controls.set_workspace(0, 4096)
+    assert kept() == 4096
+
+
+def test_a_device_without_room_for_a_workspace_is_out_of_memory_at_the_first_product() -> None:
+    controls = simulate([64 * MiB])
+    controls.set_workspace(0, 70 * MiB)
+    square = torch.ones(4, 4, device="simulated:0")
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 70\.00 MiB"):
+        square @ square
 
 
 def test_streams_events_and_pinned_memory_have_the_interface_of_a_card(two_t4s: SimulatedControls) -> None:

@@ -177,6 +177,22 @@ def test_models_of_one_party_leave_a_shared_device_one_after_the_other(bench: Be
     assert bench.released().leftovers == []
 
 
+def test_what_matrix_products_keep_goes_with_the_last_lease(bench: Bench, encoder: Encoder) -> None:
+    companion, (first, second) = load("xlm-roberta"), bench.devices
+    with bench.leases.lease("primary", [first], party="run") as lease:
+        placed = lease.occupy(Placement, lambda: bench.place(encoder, "replicas", [first]))
+        with bench.leases.lease("companion", [second], party="run") as other:
+            other.occupy(Placement, lambda: bench.place(companion, "replicas", [second]))
+            run_batch(companion)
+        kept = bench.allocated()[1]
+        assert kept > 0  # while the other model computes nothing may be taken from it
+        assert bench.released().leftovers == []
+        run_batch(placed.seats[0][0])
+    assert bench.allocated() == bench.before
+    assert [bench.controls.usage(device)["reserved"] for device in range(2)] == [2 * MiB, 0]  # the stranger's
+    assert bench.released().leftovers == []
+
+
 def test_a_wrapper_that_somebody_holds_is_reported(bench: Bench, encoder: Encoder) -> None:
     with bench.leases.lease("model", bench.devices) as lease:
         placed = lease.occupy(Placement, lambda: bench.place(encoder, "data-parallel"))

@@ -200,6 +200,20 @@ def test_memory_freed_while_another_streams_kernel_uses_it_is_a_race_unless_that
     assert doubled.tolist() == [2] * 8
 
 
+def test_the_last_use_of_freed_memory_counts_in_whatever_order_it_is_freed(card: Card) -> None:
+    first, second = card.ones(), card.ones()
+    for tensor in (first, second):
+        card.side.wait_stream(card.computing)
+        with card.side:
+            tensor.add_(1)
+        if tensor is first:
+            card.computing.wait_stream(card.side)
+    del tensor, second
+    del first
+    with card.race(MISSING_RECORD):
+        card.ones()
+
+
 def test_record_stream_holds_a_block_back_until_the_host_knows_that_the_stream_is_done(card: Card) -> None:
     card.module.synchronize(0)
     card.module.empty_cache()

@@ -40,6 +40,7 @@ def make_bench() -> Iterator[MakeBench]:
     for each in made:
         for encoder in each.encoders:
             encoder.model.to("cpu")
+        each.controls.clear_workspaces()
         assert [each.controls.usage(device)["allocated"] for device in range(len(each.devices))] == [0] * len(
             each.devices
         )
@@ -280,6 +281,15 @@ def test_a_batch_is_sent_and_fetched_beside_the_stream_that_computes(
     computing = torch.accelerator.current_stream(device.torch_device).stream_id
     assert len(sending) == len(fetching) == 1
     assert len({*sending, *fetching, computing}) == 3
+
+
+def test_the_first_batch_is_measured_without_what_matrix_products_keep(make_bench: MakeBench) -> None:
+    bench = make_bench(1024 * MiB)
+    worker = bench.worker()
+    bench.controls.clear_workspaces()  # those of the trial of packing
+    with worker.device.computing():
+        started = worker.encode(bench.texts, whole(bench.texts)).started
+    assert started.measured_bytes == pytest.approx(started.predicted_bytes, rel=0.1)
 
 
 def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(

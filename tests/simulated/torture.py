@@ -158,15 +158,17 @@ def _encoder(architecture: Architecture, dtype: str) -> Encoder:
 @functools.cache
 def _smallest_bytes(architecture: Architecture, precision: str) -> int:
     """Capacity for the weights and one short batch, as the allocator reserves them, under the safety margin."""
-    simulate([ROOMY])
+    controls = simulate([ROOMY])
     (device,) = open_devices(f"simulated:{ROOMY}", MemoryLimits())
     encoder = _encoder(architecture, device.dtype(precision))
+    controls.set_workspace(0, MiB // 2)  # about what it is on a device as small as the one asked for
     encoder.model.to(device.torch_device)
     tokenized = encoder.tokenize(["short"])
     device.reset_peak()
     encoder.forward(encoder.batch(tokenized, np.array([0])))
     peak = device.snapshot().peak_reserved_bytes
     encoder.model.to("cpu")
+    device.release_workspaces()
     device.release_cache()
     return int(peak / (1 - MemoryLimits().safety_margin)) + 2 * MiB
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,12 @@ class MemoryLimits:
 
 @dataclass(frozen=True)
 class Vendor:
-    """What a maker's own library knows of a card and torch does not tell."""
+    """What a maker's own libraries know and do that torch's device module does not."""
 
     context_bytes: Callable[[int, int], int | None] = lambda index, reserved_bytes: None
     """What this process holds on card `index` beside the `reserved_bytes` of the allocator; None if unknown."""
+    clear_workspaces: Callable[[], None] = lambda: None
+    """Frees what libraries keep on all cards, which no device module of torch does."""
     kernels: Callable[[], str] = lambda: "unknown cards"
     """The kinds of cards that this torch has kernels for."""
 
@@ -105,10 +107,24 @@ class AcceleratorDevice:
         """Just this one."""
         return [self]
 
-    def computing(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
         """Make this the device of the thread: kernels that models bring along launch on that one."""
-        current: contextlib.AbstractContextManager[None] = self._module.device(self._index)
-        return current
+        with self._module.device(self._index):
+            with self.lock:
+                self._allocate_workspace()
+            yield
+
+    def _allocate_workspace(self) -> None:
+        """Let the library of matrix products take what it keeps per thread now, so that no batch is charged for it."""
+        import torch
+
+        try:
+            one = torch.ones(1, 1, device=self.torch_device)
+            torch.mm(one, one)
+        except RuntimeError as error:
+            if not self.is_out_of_memory(error):  # else a batch that needs it will fail too, and be run otherwise
+                raise
 
     def send(self, features: Features) -> Features:
         """Start to copy a batch from pinned memory, beside what the device computes."""
@@ -218,6 +234,7 @@ class AcceleratorDevice:
             ones = torch.ones(8, 8, device=self.torch_device)
             computed = float((ones @ ones).sum())
             del ones
+        self.release_workspaces()
         self.release_cache()
         if computed != 512:
             raise RuntimeError(f"a product of ones is {computed} there, not 512")
@@ -225,6 +242,10 @@ class AcceleratorDevice:
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
         self._module.empty_cache()
+
+    def release_workspaces(self) -> None:
+        """Let libraries give back what they keep, on this device and the others of its kind."""
+        self._vendor.clear_workspaces()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""

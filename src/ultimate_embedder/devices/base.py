@@ -71,6 +71,10 @@ class Device(ModelDevice, Protocol):
         """Make the allocator itself keep the ceiling; gives the memory as it then is."""
         ...
 
+    def release_workspaces(self) -> None:
+        """Let libraries give back the memory that they keep for later; only while nobody computes on any device."""
+        ...
+
     def dtype(self, precision: str) -> str:
         """The number format that `precision` (auto, fp32, fp16) means here."""
         ...

@@ -142,6 +142,9 @@ class CpuDevice:
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""
 
+    def release_workspaces(self) -> None:
+        """Nothing to give back: what libraries keep on the host is not counted."""
+
     def current_stream(self) -> HostStream:
         """The order of the program."""
         return HostStream()

@@ -89,6 +89,11 @@ class DeviceGroup:
         for device in self.members:
             device.release_cache()
 
+    def release_workspaces(self) -> None:
+        """Let libraries give back what they keep on each member."""
+        for device in self.members:
+            device.release_workspaces()
+
     def current_stream(self) -> Stream:
         """Of the first member, where the weights are; so are those below."""
         return self.members[0].current_stream()

@@ -179,7 +179,7 @@ class Leases:
 
     def _give_back(self, mine: Lease, keep: bool) -> None:
         leftovers: list[str] = []
-        placement, kept_bytes = "nothing was placed", 0
+        placement, kept_bytes, alone = "nothing was placed", 0, True
         started = time.perf_counter()
         try:
             placement = mine.resident.description if mine.resident else placement
@@ -189,8 +189,7 @@ class Leases:
                     self._kept[mine.owner] = mine.resident
             elif mine.resident is not None:
                 leftovers = mine.resident.evict()
-            for device in mine.devices:
-                device.release_cache()
+            alone = self._release_memory(mine)
         finally:
             with self._changed:
                 self._held.remove(mine)
@@ -205,7 +204,7 @@ class Leases:
                 self._changed.notify_all()
         mine._end(time.perf_counter() - started)
         memory = [device.snapshot() for device in mine.devices]
-        if last and not keep:
+        if last and alone and not keep:  # else libraries keep memory for others, which would be taken for ours
             leftovers += _bytes_left(befores)
         mine.emit(
             LeaseReleased(
@@ -219,6 +218,17 @@ class Leases:
                 moving_seconds=mine.moving_seconds,
             )
         )
+
+    def _release_memory(self, mine: Lease) -> bool:
+        """Release what is cached and, unless others compute with it, what libraries keep; gives whether that went."""
+        with self._changed:
+            alone = self._held == [mine]
+            if alone:
+                for device in mine.devices:
+                    device.release_workspaces()
+        for device in mine.devices:
+            device.release_cache()
+        return alone
 
     def _evict(self, owner: str, why: str, emit: Emit) -> None:
         resident = self._kept.pop(owner)

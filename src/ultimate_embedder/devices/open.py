@@ -72,7 +72,7 @@ def _open_simulated(word: str, limits: MemoryLimits, report: Callable[[str], Non
             raise UsageError(f"--devices {word}: write a number and a size, as in simulated:2x15GiB.")
         capacities += [parse_size(match[2], f"--devices {word}")] * int(match[1] or 1)
     controls = simulate(capacities)
-    vendor = Vendor(context_bytes=lambda index, _: controls.context_bytes(index))
+    vendor = Vendor(lambda index, _: controls.context_bytes(index), controls.clear_workspaces)
     return _open_cards(SIMULATED, len(capacities), limits, vendor, report)
 
 

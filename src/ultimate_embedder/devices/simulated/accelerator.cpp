@@ -8,11 +8,13 @@
 //   rules       tensors of different devices do not mix, exactly as on cards
 //   streams     work is done as late as the rules allow, and what is not ordered is an error: streams.h
 //   host        pinned memory that can be watched while copies are under way: pinned_memory.h
+//   libraries   matrix products keep workspaces: workspaces.h
 //
-// Not simulated: time, and the workspaces of vendor libraries.
+// Not simulated: time.
 #include "caching_allocator.h"
 #include "pinned_memory.h"
 #include "streams.h"
+#include "workspaces.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -58,6 +60,8 @@ std::string kernel_errors[kMostDevices];      // what every kernel raises; empty
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
 Streams& streams = *new Streams();  // never destroyed: tensors may outlive what is static
+Workspaces& workspaces = *new Workspaces();
+size_t workspace_bytes[kMostDevices] = {};
 PinnedAllocator pinned_allocator;
 
 Slot slot_of(const Stream& stream) { return slot_of(stream.device_index(), stream.id()); }
@@ -434,7 +438,8 @@ at::Scalar local_scalar(const Tensor& tensor) {
 // Runs any operator on the CPU kernel: arguments are lent, results adopted, the rules of devices kept.
 class FallbackCall {
  public:
-  FallbackCall(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op), stack_(stack) {}
+  FallbackCall(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool uses_workspace)
+      : op_(op), stack_(stack), uses_workspace_(uses_workspace) {}
 
   void run() {
     const size_t arguments = op_.schema().arguments().size();
@@ -446,6 +451,7 @@ class FallbackCall {
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
     TORCH_CHECK(kernel_errors[device_->index()].empty(), kernel_errors[device_->index()]);
     ++kernel_calls;
+    if (uses_workspace_) prepare_workspace();
     streams.begin(current_slot(device_->index()));
     {
       at::AutoDispatchBelowADInplaceOrView guard;
@@ -457,6 +463,12 @@ class FallbackCall {
   }
 
  private:
+  void prepare_workspace() const {
+    const DeviceIndex device = device_->index();
+    if (const size_t bytes = workspace_bytes[device])
+      workspaces.prepare(device, current_slot(device), [=] { return owned_memory(device, bytes); });
+  }
+
   bool to_simulated() const { return target_ && target_->type() == kSimulated; }
   bool to_host() const { return target_ && target_->type() == at::kCPU; }
 
@@ -534,13 +546,15 @@ class FallbackCall {
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack* stack_;
+  const bool uses_workspace_;
   optional<Device> device_, target_;
   bool has_host_argument_ = false;
   const c10::AliasInfo* alias_ = nullptr;  // of the argument at hand
   std::vector<std::pair<Tensor, Tensor>> lent_;  // the device's tensor, and its face for the CPU
 };
 
-void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { FallbackCall(op, stack).run(); }
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { FallbackCall(op, stack, false).run(); }
+void run_matrix_product(const c10::OperatorHandle& op, torch::jit::Stack* stack) { FallbackCall(op, stack, true).run(); }
 
 Tensor empty(at::IntArrayRef sizes, optional<at::ScalarType> dtype, optional<at::Layout>, optional<Device> device,
              optional<bool>, optional<at::MemoryFormat> format) {
@@ -665,6 +679,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", TORCH_FN(simulated::record_stream));
   m.impl("_fused_sdp_choice", TORCH_FN(simulated::choose_attention));
   m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(simulated::attention));
+  for (const char* product : {"mm", "mm.out", "bmm", "bmm.out", "addmm", "addmm.out", "addmm_", "baddbmm", "baddbmm.out",
+                              "baddbmm_", "addmv", "addmv.out", "addmv_", "dot"})
+    m.impl(product, torch::CppFunction::makeFromBoxedFunction<&simulated::run_matrix_product>());
 }
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
@@ -681,7 +698,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("most_devices", [] { return kMostDevices; });
   m.def("device_count", [] { return device_count; });
   m.def("set_device_count", [](int count) { device_count = count; });
-  m.def("set_capacity", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_capacity(bytes); });
+  m.def("set_capacity", [](DeviceIndex device, size_t bytes) {
+    allocators[checked(device)].set_capacity(bytes);
+    workspace_bytes[device] = workspace_bytes_for(bytes);
+  });
+  m.def("set_workspace", [](DeviceIndex device, size_t bytes) { workspace_bytes[checked(device)] = bytes; });
+  m.def("clear_workspaces", [] { workspaces.clear(); });
   m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
   m.def("set_capability",
         [](DeviceIndex device, int major, int minor) { capabilities[checked(device)] = Capability{major, minor}; });

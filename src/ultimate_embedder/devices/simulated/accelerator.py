@@ -40,6 +40,7 @@ class SimulatedControls:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
         for device in range(self._extension.device_count()):
             self._extension.synchronize(device)
+        self._extension.clear_workspaces()
         self._extension.set_device_count(len(capacities_bytes))
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
@@ -82,6 +83,14 @@ class SimulatedControls:
     def fail_after(self, device: int, allocations: int) -> None:
         """Let one allocation fail: the next (0), or a later one."""
         self._extension.fail_after(device, allocations)
+
+    def set_workspace(self, device: int, used_bytes: int) -> None:
+        """Let matrix products keep this much per thread and stream, from the next first one on."""
+        self._extension.set_workspace(device, used_bytes)
+
+    def clear_workspaces(self) -> None:
+        """Free what matrix products keep, on all devices."""
+        self._extension.clear_workspaces()
 
     def usage(self, device: int) -> dict[str, int]:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""
@@ -191,6 +200,7 @@ def _device_module(extension: Any) -> types.ModuleType:
         "max_memory_reserved": lambda device=None: accelerator.max_memory_reserved(index(device)),
         "reset_peak_memory_stats": lambda device=None: extension.reset_peaks(index(device)),
         "empty_cache": extension.empty_cache,
+        "clear_workspaces": extension.clear_workspaces,  # no device module of torch has it under a public name
         "set_per_process_memory_fraction": set_per_process_memory_fraction,
         "manual_seed": lambda seed: torch.default_generator.manual_seed(seed),
         "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed),

@@ -68,9 +68,9 @@ struct Moment {
 // The last use of memory by each stream.
 class LastUses {
  public:
-  void set(Slot stream, uint64_t position) {
+  void add(Slot stream, uint64_t position) {
     for (auto& use : uses_)
-      if (use.first == stream) return void(use.second = position);
+      if (use.first == stream) return void(use.second = std::max(use.second, position));
     uses_.emplace_back(stream, position);
   }
   auto begin() const { return uses_.begin(); }
@@ -110,9 +110,9 @@ class Streams {
     check(stream, uses.writes, "uses what another stream writes: wait_stream or wait_event is missing");
     if (writes) {
       check(stream, uses.reads, "overwrites what another stream reads: wait_stream or wait_event is missing");
-      uses.writes.set(stream, advance(stream));
+      uses.writes.add(stream, advance(stream));
     } else {
-      uses.reads.set(stream, advance(stream));
+      uses.reads.add(stream, advance(stream));
     }
   }
 
@@ -187,7 +187,7 @@ class Streams {
       const LastUses others = std::exchange(freed_[home], {});
       check(home, others, "is given memory that another stream still uses: record_stream is missing");
     }
-    uses.writes.set(home, clock_of(home).at(home));  // it may still be at work on what was there before
+    uses.writes.add(home, clock_of(home).at(home));  // it may still be at work on what was there before
     return uses;
   }
 
@@ -344,7 +344,7 @@ class Streams {
 
   void freed(Slot home, Slot stream, uint64_t position) {
     if (static_cast<size_t>(home) >= freed_.size()) freed_.resize(home + 1);
-    freed_[home].set(stream, position);  // positions only grow
+    freed_[home].add(stream, position);
   }
 
   static bool touches(const Work& work, const void* memory) {
