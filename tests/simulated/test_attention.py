@@ -36,7 +36,9 @@ ODD_HIDDEN = 48  # four heads of 12: not a multiple of 8, so no card has a fused
 def card() -> Iterator[SimulatedControls]:
     """A roomy card; afterwards nothing may be left on it."""
     controls = simulate([8 * GiB])
+    controls.set_workspace(0, 0)  # attention is what is measured
     yield controls
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
 
 
@@ -229,6 +231,7 @@ def test_a_text_whose_scores_do_not_fit_is_run_in_pieces_on_the_card(architectur
     assert (encoded.vectors * reference).sum(1).min() > LEAST_COSINE["float16"]
     assert controls.usage(0)["high_water"] <= device.snapshot().ceiling_bytes
     encoder.model.to("cpu")
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
 
 
@@ -257,4 +260,5 @@ def test_streamed_layers_run_attention_in_pieces_too() -> None:
     stream.close()
     assert reports == ["oom_stream"]
     assert (climbed.vectors * reference).sum(1).min() > LEAST_COSINE["float16"]
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0

@@ -26,6 +26,7 @@ def controls() -> Iterator[SimulatedControls]:
     controls = simulate([64 * MiB])
     pinned = controls.pinned()["bytes"]
     yield controls
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
     assert controls.pinned()["bytes"] == pinned
 
