@@ -26,3 +26,23 @@ def test_a_forward_never_waits_for_the_device(architecture: Any, texts: list[str
     before = controls.scalar_reads()
     encoder.forward(batch)
     assert controls.scalar_reads() == before
+
+
+def test_padded_rows_end_where_the_attention_kernel_needs_no_copy_of_the_mask() -> None:
+    controls = simulate([1 << 30])
+    (device,) = open_devices("simulated:1GiB", MemoryLimits())
+    encoder = load_encoder(resolve_model(str(tiny_model("bert"))), "float32", "cpu")
+    encoder.model.to(device.torch_device)
+
+    def kernels(*lengths: int) -> tuple[int, int]:
+        tokenized = encoder.tokenize(["x" * (length - 2) for length in lengths])  # <s> and </s> are tokens too
+        batch = encoder.batch(tokenized, np.arange(len(lengths)))
+        before = controls.kernel_calls()
+        encoder.forward(batch)
+        return batch.padded_tokens // len(lengths), controls.kernel_calls() - before
+
+    aligned, aligned_kernels = kernels(16, 9)
+    rounded, rounded_kernels = kernels(13, 9)
+    assert (aligned, rounded) == (16, 16)
+    assert rounded_kernels == aligned_kernels
+    assert kernels(13, 13)[0] == 13  # rows of one length have no mask

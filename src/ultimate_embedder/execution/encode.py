@@ -56,7 +56,7 @@ def _limits(plan: PassPlan, device: Device) -> BatchLimits:
     """How large batches may be: as asked for, else what suits the kind of device; shared by all workers of a pass."""
     tokens = plan.batch_tokens or device.fixed_budget_tokens or BATCH_TOKENS
     fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
-    padded = plan.identity.layout == "padded"
+    padded = plan.identity.layout != "packed"
     return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows, avoid_padding=padded)
 
 

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ultimate_embedder.events import (
     BatchEncoded,
     Emit,
@@ -15,8 +17,9 @@ from ultimate_embedder.events import (
     WindowTokenized,
 )
 from ultimate_embedder.execution.batches import EncodedBatch
-from ultimate_embedder.execution.ladder import Mitigation, Report
+from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
 from ultimate_embedder.execution.windows import Window
+from ultimate_embedder.models import padded_length
 from ultimate_embedder.planning import PassPlan, TaskResult
 from ultimate_embedder.vectors import EncoderFacts, fingerprint
 
@@ -86,7 +89,7 @@ class PassEvents:
                     rows=rows,
                     planned_rows=started.planned_rows,
                     tokens=int(lengths.sum()),
-                    padded_tokens=int(lengths.sum()) if started.packed else int(lengths.max()) * rows,
+                    padded_tokens=_padded_tokens(ran_on, lengths, started.packed),
                     longest=int(lengths.max()),
                     bad_rows=int(encoded.bad[positions].sum()),
                     packed=started.packed,
@@ -127,3 +130,9 @@ class PassEvents:
                 seconds=result.seconds,
             )
         )
+
+
+def _padded_tokens(ran_on: RanOn, lengths: np.ndarray, packed: bool) -> int:
+    if packed:
+        return int(lengths.sum())
+    return padded_length(lengths, on_card=ran_on.device != "cpu") * len(lengths)

@@ -11,7 +11,7 @@ from ultimate_embedder.models.layers import (
     repeated_layers,
     where_applicable,
 )
-from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
+from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts, padded_length
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.registry import MODELS, find_spec
@@ -43,6 +43,7 @@ __all__ = [
     "model_rows",
     "native_dim",
     "output_manifest",
+    "padded_length",
     "position_limit",
     "pull_model",
     "repeated_layers",

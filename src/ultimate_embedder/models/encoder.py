@@ -17,7 +17,7 @@ from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.attention import known_padding
 from ultimate_embedder.models.canary import CANARY
 from ultimate_embedder.models.imports import import_quickly
-from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
+from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts, padded_length
 from ultimate_embedder.models.metadata import (
     DOCUMENT_PROMPT_NAMES,
     QUERY_PROMPT_NAMES,
@@ -112,12 +112,13 @@ class Encoder(LoadedModel):
         """Pad the given rows to the longest of them, or concatenate them (`packed`)."""
         if packed and self._packing is not None and self._packing.first_position is not None:
             return self._packed_batch(texts, rows, self._packing.first_position)
-        chosen = [texts.rows[row] for row in rows]
-        features = (
-            self.tokenizer.pad(chosen) if self.tokenizes else preprocess(self.model, chosen, self.document_prompt)
-        )
-        lengths = texts.lengths[rows]
-        return TokenBatch(features, tokens=int(lengths.sum()), padded_tokens=int(lengths.max()) * len(rows))
+        chosen, lengths = [texts.rows[row] for row in rows], texts.lengths[rows]
+        length = padded_length(lengths, on_card=self.device.type != "cpu", most=self.max_tokens)
+        if self.tokenizes:
+            features = self.tokenizer.pad(chosen, length)
+        else:
+            features = preprocess(self.model, chosen, self.document_prompt)
+        return TokenBatch(features, tokens=int(lengths.sum()), padded_tokens=length * len(rows))
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
         """Run the model on one batch; returns float32 vectors, one per row, on the device of the weights."""

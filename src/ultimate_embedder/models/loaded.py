@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="LoadedModel")
 
 
+PAD_MULTIPLE = 8  # else the attention kernel that takes a mask copies it, in every layer
+
+
+def padded_length(lengths: np.ndarray, *, on_card: bool, most: int | None = None) -> int:
+    """Tokens to which rows of these lengths are padded, `most` at the most; those of one length need no mask."""
+    longest = int(lengths.max())
+    if not on_card or longest == lengths.min():
+        return longest
+    rounded = -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE
+    return rounded if most is None else max(longest, min(rounded, most))
+
+
 @dataclass(frozen=True)
 class TokenizedTexts:
     """Texts as token ids without padding. `rows` are id arrays, or the texts if the model tokenises."""

@@ -51,16 +51,16 @@ class Tokenizer:
         settings = (self._tokenizer.truncation_side, self._max_tokens, self._prompt)
         return hashlib.sha256(f"{settings} {_without_state(backend)}".encode()).hexdigest()[:16]
 
-    def pad(self, rows: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Features of these rows, padded to the longest of them."""
+    def pad(self, rows: Sequence[np.ndarray], length: int | None = None) -> dict[str, Any]:
+        """Features of these rows, padded to `length`, or to the longest of them."""
         import torch
 
-        longest = max(len(row) for row in rows)
-        ids = np.full((len(rows), longest), self._tokenizer.pad_token_id, np.int64)
-        mask = np.zeros((len(rows), longest), np.int64)
+        length = length or max(len(row) for row in rows)
+        ids = np.full((len(rows), length), self._tokenizer.pad_token_id, np.int64)
+        mask = np.zeros((len(rows), length), np.int64)
         pad_left = self._tokenizer.padding_side == "left"
         for number, row in enumerate(rows):
-            columns = slice(longest - len(row), longest) if pad_left else slice(len(row))
+            columns = slice(length - len(row), length) if pad_left else slice(len(row))
             ids[number, columns] = row
             mask[number, columns] = 1
         tensors = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}

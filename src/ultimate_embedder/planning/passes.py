@@ -96,5 +96,12 @@ def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bo
         dim=config.dim,
         document_prompt=prompt.text if prompt else None,
         # a rule, not a race: on a CPU rows end to end save the padding, on a card they cost many small kernels
-        layout="packed" if on_cpu and config.backend == "torch" else "padded",
+        layout=_layout(config.backend, on_cpu=on_cpu),
     )
+
+
+def _layout(backend: str, *, on_cpu: bool) -> str:
+    """How rows of several lengths are laid out: a rule from what each way costs (benchmarks/host_calls.py)."""
+    if not on_cpu:
+        return "bucketed"  # end to end would be six times as many kernels, and the host has to launch each
+    return "packed" if backend == "torch" else "padded"
