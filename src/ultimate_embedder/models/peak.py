@@ -121,13 +121,10 @@ def _ledger(capability: Capability | None) -> Any:
         def _attend(
             self, query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **options: Any
         ) -> Any:
-            """Attention by the kernel that the card would take."""
+            """Attention by the kernel that the card would take; masks are aligned, so that it copies none."""
             mask = options.get("attn_mask")
             call = AttentionCall(query, key, value, mask, causal)
             if capability is None or is_fused(capability, call):
-                copied = None if mask is None else torch.empty_like(mask)  # not for one length in eight
-                if copied is not None:
-                    self._charge(copied)
                 return fused_attention(query, key, value, dropout, causal, **options)
             scale = options.get("scale")
             with self:  # decomposed, so that what it allocates on the way is counted
