@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ultimate_embedder.batching import Batch, plan_batches, window_budget
+from ultimate_embedder.batching import Batch, card_batch_tokens, plan_batches, window_budget
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,3 +75,20 @@ def test_padding_can_be_avoided_down_to_half_the_budget() -> None:
     assert [len(batch.rows) for batch in tight][:2] == [6, 16]
     assert sum(batch.padded_tokens for batch in tight) < sum(batch.padded_tokens for batch in plain)
     assert len(plan_batches(np.array([100, 50, 25, 12]), 400, avoid_padding=True)[0].rows) == 2
+
+
+MINILM, BGE_M3 = (6, 10_646_784), (24, 302_309_376)  # layers and their weights
+
+
+@pytest.mark.parametrize(
+    ("model", "card_flops", "tokens"),
+    [
+        (MINILM, 65e12, 16_384),  # T4
+        (MINILM, 312e12, 32_768),  # A100
+        (MINILM, 756e12, 131_072),  # H100
+        (BGE_M3, 756e12, 16_384),
+        ((2, 1000), 756e12, 131_072),
+    ],
+)
+def test_small_models_get_larger_batches_on_fast_cards(model: tuple[int, int], card_flops: float, tokens: int) -> None:
+    assert card_batch_tokens(*model, card_flops) == tokens

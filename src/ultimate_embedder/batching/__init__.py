@@ -9,7 +9,7 @@ from ultimate_embedder.batching.memory import (
     length_bucket,
     points_to_predict,
 )
-from ultimate_embedder.batching.plan import BATCH_TOKENS, Batch, plan_batches, window_budget
+from ultimate_embedder.batching.plan import BATCH_TOKENS, Batch, card_batch_tokens, plan_batches, window_budget
 
 __all__ = [
     "BATCH_TOKENS",
@@ -24,6 +24,7 @@ __all__ = [
     "after_detour",
     "after_failure",
     "after_success",
+    "card_batch_tokens",
     "decide",
     "length_bucket",
     "plan_batches",

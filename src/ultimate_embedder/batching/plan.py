@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 BATCH_TOKENS = 16_384  # a batch this large keeps a card busy
+MOST_BATCH_TOKENS = 131_072  # more gain nothing, and a window would be one batch
 LEAST_BATCH_TOKENS = 2048
+HOST_S_PER_LAYER = 0.4e-3  # to launch its kernels, by benchmarks/host_calls.py; cards share the host
+CARD_EFFICIENCY = 0.4  # of the peak rate; assumed
 MOST_PADDING = 1.015  # padded over real tokens
 WINDOW_BATCHES = 8  # at least, of a window that is large enough: so several devices end together
 
@@ -39,6 +42,19 @@ class Batch:
         parts = -(-len(self.rows) // rows)
         first = -(-len(self.rows) // parts)
         return Batch(self.rows[:first], self.longest), Batch(self.rows[first:], int(lengths[self.rows[first]]))
+
+
+def card_batch_tokens(layers: int, layer_weights: int, card_flops: float) -> int:
+    """Tokens of a batch that keep a card busy twice as long as the host takes to launch it: small models get more.
+
+    A function of model and card, not of measured times: so that equal cards are given equal batches.
+    """
+    seconds_per_token = 2 * layer_weights / (card_flops * CARD_EFFICIENCY)
+    needed = 2 * layers * HOST_S_PER_LAYER / seconds_per_token
+    tokens = BATCH_TOKENS
+    while tokens < min(needed, MOST_BATCH_TOKENS):
+        tokens *= 2
+    return tokens
 
 
 def window_budget(lengths: np.ndarray, most_tokens: int = BATCH_TOKENS) -> int:

@@ -2,6 +2,7 @@
 
 from ultimate_embedder.devices.accelerator import MemoryLimits
 from ultimate_embedder.devices.base import Device, Fetch, Mark
+from ultimate_embedder.devices.cards import peak_half_flops
 from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
@@ -20,4 +21,5 @@ __all__ = [
     "MemoryLimits",
     "Resident",
     "open_devices",
+    "peak_half_flops",
 ]

@@ -35,6 +35,13 @@ CARDS: tuple[Card, ...] = (
 )
 
 
+def peak_half_flops(capability: tuple[int, int]) -> float:
+    """The rate of the fastest known card of this generation, or of the one before it."""
+    known = [card for card in CARDS if card.capability <= capability] or [CARDS[0]]
+    newest = max(card.capability for card in known)
+    return max(card.half_flops for card in known if card.capability == newest)
+
+
 def find_card(key: str) -> Card | None:
     """The card with this key."""
     return next((card for card in CARDS if card.key == key.lower()), None)

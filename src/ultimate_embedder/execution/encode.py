@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from ultimate_embedder.batching import BATCH_TOKENS
-from ultimate_embedder.devices import Device
+from ultimate_embedder.batching import BATCH_TOKENS, card_batch_tokens
+from ultimate_embedder.devices import Device, peak_half_flops
 from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.concurrent import run_together
@@ -31,7 +31,9 @@ def encode(
     """
     tally = _Tally()
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
-        queue = BatchQueue(windows, _limits(work.plan, workers[0].device), partial(_begin, work), may_continue)
+        queue = BatchQueue(
+            windows, _limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
+        )
 
         def finish(window: Window, encoded: EncodedBatch) -> None:
             if work.overflow is not None and work.overflow.too_narrow:
@@ -52,12 +54,18 @@ def _begin(work: PassWork, window: Window) -> None:
     work.events.tokenized(window)
 
 
-def _limits(plan: PassPlan, device: Device) -> BatchLimits:
-    """How large batches may be: as asked for, else what suits the kind of device; shared by all workers of a pass."""
-    tokens = plan.batch_tokens or device.fixed_budget_tokens or BATCH_TOKENS
+def _limits(plan: PassPlan, device: Device, encoder: Encoder) -> BatchLimits:
+    """How large batches may be: as asked for, else what suits model and device; shared by all workers of a pass."""
+    tokens = plan.batch_tokens or device.fixed_budget_tokens or _card_tokens(encoder, device)
     fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
     padded = plan.identity.layout != "packed"
     return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows, avoid_padding=padded)
+
+
+def _card_tokens(encoder: Encoder, device: Device) -> int:
+    if device.capability is None or not encoder.layers:
+        return BATCH_TOKENS
+    return card_batch_tokens(encoder.layers, encoder.layer_weights, peak_half_flops(device.capability))
 
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:

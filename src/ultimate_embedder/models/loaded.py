@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ultimate_embedder.models.attention import Groups, use_attention
+from ultimate_embedder.models.layers import NotApplicableError, repeated_layers
 from ultimate_embedder.models.runtimes import Runtime, TorchRuntime
 from ultimate_embedder.types import ModelDevice
 
@@ -79,6 +80,22 @@ class LoadedModel(ABC):
     def can_pack(self, device: ModelDevice) -> bool:
         """Whether a batch can be run without padding, on the device of the weights."""
         return False
+
+    @property
+    def layers(self) -> int:
+        """How many repeated layers it has; 0 if it has none."""
+        return len(self._layers())
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of these layers: each is used once for every token."""
+        return sum(weight.numel() for layer in self._layers() for weight in layer.parameters())
+
+    def _layers(self) -> list[torch.nn.Module]:
+        try:
+            return repeated_layers(self.model)
+        except NotApplicableError:
+            return []
 
     @property
     def dtype(self) -> str:
