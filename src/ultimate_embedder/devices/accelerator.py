@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
+from ultimate_embedder.devices.lost import in_one_line, is_doubtful, never_free, says_lost
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, StreamEvent
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+_hanging: weakref.WeakSet[AcceleratorDevice] = weakref.WeakSet()
 LIMIT_STEP = 0.005  # of the device: external memory that moves less than this does not move the limit
 
 
@@ -61,6 +65,8 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        self.lost: str | None = None
+        self.last_snapshot = MemorySnapshot(self.name, self._total_bytes, 0, 0, 0, 0, 0, 0, self._ceiling_bytes)
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
 
@@ -79,12 +85,12 @@ class AcceleratorDevice:
 
         computing = self.current_stream()
         sent = dict(features)
-        with self.use_stream(self._sending):
+        with self.kept_if_lost(sent), self.use_stream(self._sending):
             for name, value in features.items():
                 if isinstance(value, torch.Tensor):
                     sent[name] = self.pin(value).to(self.torch_device, non_blocking=True)
                     sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
-        computing.wait_stream(self._sending)
+            computing.wait_stream(self._sending)
         return sent
 
     def fetch(self, vectors: torch.Tensor) -> Fetch:
@@ -92,7 +98,7 @@ class AcceleratorDevice:
         import torch
 
         self._fetching.wait_stream(self.current_stream())
-        with self.use_stream(self._fetching):
+        with self.kept_if_lost(vectors), self.use_stream(self._fetching):
             host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
             host.copy_(vectors, non_blocking=True)
             vectors.record_stream(self._fetching)
@@ -113,6 +119,13 @@ class AcceleratorDevice:
 
     def snapshot(self) -> MemorySnapshot:
         """Memory at this moment. What is neither free nor reserved by us is held by others."""
+        if self.lost is None:
+            with self._retired_if_lost():
+                self.last_snapshot = self._read_memory()
+                return self.last_snapshot
+        return self._nothing_left()
+
+    def _read_memory(self) -> MemorySnapshot:
         free, total = self._module.mem_get_info(self._index)
         reserved = self._module.memory_reserved(self._index)
         return MemorySnapshot(
@@ -127,9 +140,15 @@ class AcceleratorDevice:
             ceiling_bytes=self._ceiling_bytes,
         )
 
+    def _nothing_left(self) -> MemorySnapshot:
+        """The memory of a lost card: no room, and nothing of ours."""
+        total = self.last_snapshot.total_bytes
+        return replace(self.last_snapshot, free_bytes=0, allocated_bytes=0, reserved_bytes=0, external_bytes=total)
+
     def reset_peak(self) -> None:
         """Measure peaks from here."""
-        self._module.reset_peak_memory_stats(self._index)
+        if self.lost is None:
+            self._module.reset_peak_memory_stats(self._index)
 
     def dtype(self, precision: str) -> str:
         """fp16 on cards before capability 8.0, bf16 from there on; whatever `is_bf16_supported` says of emulation."""
@@ -143,10 +162,13 @@ class AcceleratorDevice:
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""
         now = self.snapshot()
+        if self.lost is not None:
+            return now
         fraction = max(0.0, (now.ceiling_bytes - now.external_bytes) / now.total_bytes)
         if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
-            self._module.set_per_process_memory_fraction(fraction, self._index)
-            self._limit_fraction = fraction
+            with self._retired_if_lost():
+                self._module.set_per_process_memory_fraction(fraction, self._index)
+                self._limit_fraction = fraction
         if now.reserved_bytes + now.external_bytes > now.ceiling_bytes:
             self.release_cache()
             return self.snapshot()
@@ -158,9 +180,62 @@ class AcceleratorDevice:
 
         return isinstance(error, torch.OutOfMemoryError)
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error means that the card can do nothing more for this process."""
+        if self.lost is not None:
+            return isinstance(error, RuntimeError)
+        return says_lost(error) or (is_doubtful(error) and not self.works())
+
+    def works(self) -> bool:
+        """Whether the card still runs a kernel: tries a small one."""
+        import torch
+
+        if self.lost is not None:
+            return False
+        try:
+            ones = torch.ones(8, 8, device=self.torch_device)
+            return (ones @ ones).sum().item() == 8**3
+        except torch.OutOfMemoryError:
+            return True
+        except RuntimeError:
+            return False
+
+    def retire(self, reason: str, *, hangs: bool = False) -> None:
+        """Ask nothing of the card any more: it is lost, or it hangs and whoever asks it would hang too."""
+        self.lost = self.lost or reason
+        if hangs:
+            _hanging.add(self)
+
+    @contextlib.contextmanager
+    def _retired_if_lost(self) -> Iterator[None]:
+        """Reading and cleaning up never raise because of a lost card: what computes there will."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not self.is_lost(error):
+                raise
+            self.retire(in_one_line(error))
+
+    @contextlib.contextmanager
+    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
+        """Never free these tensors, which another stream uses, if the card is lost meanwhile."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.is_lost(error):
+                never_free(tensors)
+            raise
+
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
-        self._module.empty_cache()
+        # torch does it for all cards of a kind: it would wait for one that hangs, and raise because of a lost one
+        if self.lost is not None or any(card.torch_device.type == self.torch_device.type for card in _hanging):
+            return
+        try:
+            self._module.empty_cache()
+        except RuntimeError as error:
+            if not says_lost(error):
+                raise
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""

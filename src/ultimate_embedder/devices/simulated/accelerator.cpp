@@ -6,10 +6,12 @@
 //               over capacity it raises torch.OutOfMemoryError, in the middle of a forward if need be
 //   operators   a fallback lends the bytes to the CPU kernel as they lie and charges what comes out
 //   rules       tensors of different devices do not mix, exactly as on cards
+//   health      a device can die or hang, see health.h
 //   streams     real objects with the real interface; work is done when it is asked for, so they never wait
 //
 // Not simulated: time, asynchrony, and the workspaces of vendor libraries.
 #include "caching_allocator.h"
+#include "health.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -48,6 +50,7 @@ constexpr int kMostDevices = 16;
 
 int device_count = 1;
 CachingAllocator allocators[kMostDevices];
+Health health[kMostDevices];
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
 
@@ -85,6 +88,7 @@ struct Ownership {
 
 void release(void* context) {
   auto* owned = static_cast<Ownership*>(context);
+  health[owned->device].freeing(owned->bytes ? owned->bytes : owned->borrowed.data());
   if (owned->block) allocators[owned->device].free(owned->block);
   std::free(owned->bytes);
   delete owned;
@@ -102,7 +106,10 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
-    for (int device = 0; device < device_count; ++device) allocators[device].release_cached();
+    for (int device = 0; device < device_count; ++device) {
+      health[device].wait();  // memory goes back to a card when it has done its work
+      allocators[device].release_cached();
+    }
   }
   void recordStream(const c10::DataPtr&, Stream) override {}  // nothing is ever in flight
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
@@ -117,6 +124,7 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void resetAccumulatedStats(DeviceIndex) override {}
   void resetPeakStats(DeviceIndex device) override { allocators[checked(device)].reset_peaks(); }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    health[checked(device)].check();
     const Usage usage = allocators[checked(device)].usage();
     return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};
   }
@@ -159,6 +167,7 @@ PinnedAllocator pinned_allocator;
 
 struct Event {
   std::chrono::steady_clock::time_point recorded;
+  DeviceIndex device;
 };
 
 struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
@@ -195,18 +204,20 @@ struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const Stream&) const override { return true; }
-  void synchronizeStream(const Stream&) const override {}
-  void synchronizeDevice(const DeviceIndex) const override {}
+  void synchronizeStream(const Stream& stream) const override { health[stream.device_index()].wait(); }
+  void synchronizeDevice(const DeviceIndex device) const override { health[device].wait(); }
 
-  void record(void** event, const Stream&, const DeviceIndex, const c10::EventFlag) const override {
-    if (*event == nullptr) *event = new Event();
+  void record(void** event, const Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
+    health[stream.device_index()].check();
+    if (*event == nullptr) *event = new Event{{}, stream.device_index()};
     static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
   }
   void destroyEvent(void* event, const DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
-  void block(void*, const Stream&) const override {}
+  void block(void*, const Stream& stream) const override { health[stream.device_index()].check(); }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override { health[static_cast<Event*>(event)->device].wait(); }
   double elapsedTime(void* first, void* second, const DeviceIndex) const override {
+    health[static_cast<Event*>(first)->device].check();
     const auto elapsed = static_cast<Event*>(second)->recorded - static_cast<Event*>(first)->recorded;
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
@@ -272,7 +283,10 @@ Tensor adopt(const Tensor& tensor, DeviceIndex device) {
 
 std::atomic<int64_t> host_to_device{0}, device_to_host{0}, within_device{0}, between_devices{0};
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  for (const Tensor& each : {from, to})
+    if (!each.is_cpu()) health[each.device().index()].work();
+  if (to.is_cpu() && !non_blocking) health[from.device().index()].wait();
   const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
   if (from.device() == to.device()) within_device += bytes;
   else if (from.is_cpu()) host_to_device += bytes;
@@ -288,7 +302,10 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar(const Tensor& tensor) { return at::_local_scalar_dense(lend_to_cpu(tensor)); }
+at::Scalar local_scalar(const Tensor& tensor) {
+  health[tensor.device().index()].wait();
+  return at::_local_scalar_dense(lend_to_cpu(tensor));
+}
 
 // -------------------------------------------------------------------------------------------- the operators
 
@@ -302,6 +319,7 @@ class FallbackCall {
     for (size_t i = stack_->size() - arguments; i < stack_->size(); ++i) lend((*stack_)[i]);
     check_host_arguments();
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
+    health[device_->index()].work();
     {
       at::AutoDispatchBelowADInplaceOrView guard;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
@@ -435,6 +453,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   TORCH_CHECK(query.device() == key.device() && query.device() == value.device() &&
                   (!mask || mask->device() == query.device()),
               "Expected all tensors to be on the same device (in scaled_dot_product_attention)");
+  health[query.device().index()].work();
   at::AutoDispatchBelowADInplaceOrView guard;
   auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
                                                  mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
@@ -445,7 +464,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
 }
 
 // Work is done when a call returns, whatever its stream: memory that a stream still uses need not be held back.
-void record_stream(Tensor&, c10::Stream) {}
+void record_stream(Tensor& tensor, c10::Stream) {
+  health[tensor.device().index()].used_by_another_stream(tensor.storage().data());
+}
 
 }  // namespace simulated
 
@@ -487,10 +508,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("device_count", [] { return device_count; });
   m.def("set_device_count", [](int count) { device_count = count; });
   m.def("set_capacity", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_capacity(bytes); });
-  m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
+  m.def("set_limit", [](DeviceIndex device, size_t bytes) {
+    health[checked(device)].check();
+    allocators[device].set_limit(bytes);
+  });
   m.def("set_external", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_external(bytes); });
   m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
-  m.def("empty_cache", [] { torch_allocator.emptyCache(); });
+  m.def("empty_cache", [] { torch_allocator.emptyCache(); }, pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("die_after", [](DeviceIndex device, int64_t operations, std::string message, bool all_devices) {
+    health[checked(device)].die_after(operations, std::move(message), all_devices);
+  });
+  m.def("hang", [](DeviceIndex device) { health[checked(device)].hang(); });
+  m.def("release", [](DeviceIndex device) { health[checked(device)].release(); });
+  m.def("cure", [] {
+    Health::cure();
+    for (Health& each : health) {
+      each.die_after(-1, "", false);
+      each.release();
+    }
+  });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });
   m.def("usage", [](DeviceIndex device) {

@@ -36,6 +36,7 @@ class SimulatedControls:
         most = self._extension.most_devices()
         if not 0 < len(capacities_bytes) <= most:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
+        self._extension.cure()
         self._extension.set_device_count(len(capacities_bytes))
         self._extension.empty_cache()
         for device, capacity in enumerate(capacities_bytes):
@@ -52,6 +53,21 @@ class SimulatedControls:
     def fail_after(self, device: int, allocations: int) -> None:
         """Let one allocation fail: the next (0), or a later one."""
         self._extension.fail_after(device, allocations)
+
+    def die_after(self, device: int, operations: int, message: str, *, all_devices: bool = False) -> None:
+        """Let a device die when it has done so many more kernels and copies; it raises `message` from then on.
+
+        `all_devices`: every other device of the process raises it too, as after some errors of a card.
+        """
+        self._extension.die_after(device, operations, message, all_devices)
+
+    def hang(self, device: int) -> None:
+        """Let everybody who waits for the device wait until it is released."""
+        self._extension.hang(device)
+
+    def release(self, device: int) -> None:
+        """Let a device that hangs go on."""
+        self._extension.release(device)
 
     def usage(self, device: int) -> dict[str, int]:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""
