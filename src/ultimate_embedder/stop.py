@@ -75,7 +75,22 @@ def parse_deadline(word: str | float, option: str = "--deadline") -> float:
         if int(clock[1]) < 24 and int(clock[2]) < 60:
             then = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             return (then - now).total_seconds() % (24 * 3600)
+    seconds = _seconds(word)
+    if seconds is None:
+        raise UsageError(f"{option} {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+    return seconds
+
+
+def parse_duration(word: str | float, option: str) -> float:
+    """Seconds: a number, or a duration (`1h30m`, `90s`); more than none."""
+    seconds = _seconds(word) if isinstance(word, str) else float(word)
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise UsageError(f"{option} {word}: write a duration, such as 1h30m, 45m or 90s.")
+    return seconds
+
+
+def _seconds(word: str) -> float | None:
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
-        raise UsageError(f"{option} {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+        return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

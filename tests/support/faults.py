@@ -60,7 +60,9 @@ def vectors_of(output: Path, collection: str = "c") -> np.ndarray:
 def stored_rows(output: Path, collection: str = "c") -> int:
     """Rows in the ledgers of all passes: more than chunks times passes if any was stored twice."""
     lines = [
-        line for ledger in (output / collection / "store").glob("*/ledger.jsonl") for line in ledger.read_text().splitlines()
+        line
+        for ledger in (output / collection / "store").glob("*/ledger.jsonl")
+        for line in ledger.read_text().splitlines()
     ]
     return sum(json.loads(line)["rows"] for line in lines)
 

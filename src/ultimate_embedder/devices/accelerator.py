@@ -223,7 +223,7 @@ class AcceleratorDevice:
             yield
         except RuntimeError as error:
             if self.is_lost(error):
-                never_free(tensors)
+                never_free(tensors, error, [self.torch_device])
             raise
 
     def release_cache(self) -> None:

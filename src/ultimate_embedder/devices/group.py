@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
+from ultimate_embedder.devices.lost import never_free
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, Stream, StreamEvent
 
@@ -83,9 +84,16 @@ class DeviceGroup:
         for device in broken or self.members:
             device.retire(reason, hangs=hangs)
 
-    def kept_if_lost(self, tensors: Any) -> contextlib.AbstractContextManager[None]:
-        """As of the first member, where results are."""
-        return self.members[0].kept_if_lost(tensors)
+    @contextlib.contextmanager
+    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
+        """Never free tensors on the members that are lost within the block."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.is_lost(error):
+                broken = [device.torch_device for device in self.members if not device.works()]
+                never_free(tensors, error, broken)
+            raise
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""

@@ -7,7 +7,11 @@ Other cards usually go on (each has a context of its own), but not always: wheth
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 # as the driver spells them, from the errors after which "the process must be terminated and relaunched"
 LOST = (
@@ -55,17 +59,35 @@ def is_gone(reason: str) -> bool:
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says, without the advice that follows."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What an error says, without tracebacks of other threads before it, and advice after it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    known = (line for line in lines if _has_any(line, (*LOST, *GONE, *DOUBTFUL)))
+    return next(known, lines[0]).rpartition("Error: ")[2]
 
 
-def never_free(tensors: Any) -> None:
-    """Keep tensors until the process ends.
+def never_free(tensors: Any, error: BaseException, places: Sequence[torch.device]) -> None:
+    """Keep tensors on lost devices until the process ends: these, and those that the frames of an error refer to.
 
     Freeing one that another stream has used records an event, which fails on a lost card; torch does that in a
-    destructor, so that the whole process would end.
+    destructor, so that the whole process would end. `nn.DataParallel` has such tensors of its own.
     """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensors))
+    frames, following = [], error.__traceback__
+    while following is not None:
+        frames.append(following.tb_frame)
+        following = following.tb_next
+    found = _tensors_in([tensors, *(list(frame.f_locals.values()) for frame in frames)])
+    kept = [tensor for tensor in found if tensor.device in places]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(item)
 
 
 def _has_any(text: str, fragments: tuple[str, ...]) -> bool:

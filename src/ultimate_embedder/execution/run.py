@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished, Warned
 from ultimate_embedder.execution.executor import Executor, PassWork
-from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU
+from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU, NothingHelpedError
+from ultimate_embedder.execution.lost_devices import tell_lost, tell_none_left
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.pass_store import require_room
 from ultimate_embedder.execution.precision_check import check_precision
@@ -54,10 +56,37 @@ class CollectionWork:
 
 
 def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> None:
-    """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device."""
+    """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device.
+
+    When the devices of a pass are lost, what is left is planned again for those that still work, or for the CPU. Raises
+    `DevicesLostError` if a fresh process should do it.
+    """
+    finished: set[int] = set()
+    while True:
+        lost_before = session.count_lost()
+        try:
+            return _run_passes(collection, executor, session, finished)
+        except DevicesLostError:
+            session.find_lost()
+            if session.count_lost() == lost_before:
+                raise
+            tell_lost(session.devices, session, collection.name)
+            if session.all_lost and session.usable_elsewhere():
+                raise
+            if session.all_lost:
+                tell_none_left(session, collection.name)
+        except (NothingHelpedError, MemoryError) as error:
+            if not session.all_lost:
+                raise
+            raise DevicesLostError(f"every GPU stopped working, and the CPU has no room: {error}") from error
+
+
+def _run_passes(collection: CollectionWork, executor: Executor, session: Session, finished: set[int]) -> None:
+    """Run the passes that are not `finished`, and add them to these."""
     works = _works(collection, session.emit)
     waiting = [work.plan for work in works if work.texts.count(collection.rows)]
     rooms = executor.rooms()
+    tell_lost(session.devices, session, collection.name)  # those that are found lost only now
     mode, why = _choose_mode(works, waiting, rooms, executor, session.config)
     session.emit(
         ModeChosen(
@@ -80,7 +109,9 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
         share=session.config.companions == "share",
     )
     for stage in stages:
-        _run_stage(stage, collection, {work.plan.number: work for work in works}, executor, session)
+        left = replace(stage, places=tuple(each for each in stage.places if each.plan.number not in finished))
+        _run_stage(left, collection, {work.plan.number: work for work in works}, executor, session)
+        finished |= {place.plan.number for place in left.places}
     if session.stop.reason is None:
         for store in tokens:
             store.remove()

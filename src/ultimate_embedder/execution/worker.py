@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ultimate_embedder.batching import Allowance, Batch, Layout, MemoryModel, after_failure, after_success, decide
-from ultimate_embedder.devices import CpuDevice, Device, Fetch
+from ultimate_embedder.devices import CpuDevice, Device, Fetch, in_one_line
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch, bad_rows
 from ultimate_embedder.execution.ladder import (
     BATCH_GROWN,
@@ -193,7 +193,7 @@ class Worker:
             before = self.device
             self._encoder.model.to("cpu")
             before.release_cache()
-            refuge = next((each for each in self._refuges if move(self._encoder, each)), None)
+            refuge = self._find_refuge()
             if refuge is None:
                 self._encoder = self._fp32_encoder()
             self.device, self._moved = refuge or CpuDevice(), True
@@ -203,6 +203,19 @@ class Worker:
             COMPANION_TO_GPU if refuge else COMPANION_TO_CPU, {"before": before.name, "after": self.device.name}
         )
         return True
+
+    def _find_refuge(self) -> Device | None:
+        """Move the weights to the first refuge with room."""
+        for refuge in self._refuges:
+            try:
+                if move(self._encoder, refuge):
+                    return refuge
+            except RuntimeError as error:
+                if not refuge.is_lost(error):
+                    raise
+                refuge.retire(in_one_line(error))
+                return None  # a part of the weights is lost with it; the CPU has weights of its own
+        return None
 
     def _start(self, texts: TokenizedTexts, batch: Batch, planned_rows: int) -> StartedBatch:
         device, idle_since = self.device, self._idle_since
@@ -269,7 +282,8 @@ class Worker:
     def _launch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> Fetch:
         batch = self._encoder.batch(texts, rows, packed)
         sent = replace(batch, features=self.device.send(batch.features))
-        return self.device.fetch(self._encoder.forward(sent))
+        with self.device.kept_if_lost(sent.features):
+            return self.device.fetch(self._encoder.forward(sent))
 
     def _weights_are_here(self) -> bool:
         """Whether the weights are on the device; brings them back when there is room for them again."""
