@@ -8,13 +8,14 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from ultimate_embedder.errors import StoppedError, UsageError
 
 LONGEST_RESERVE_S = 30.0  # to finish a batch, flush the store and write the summary before the deadline
 RESERVE_SHARE = 0.05
+_abandoned: list[threading.Thread] = []
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
@@ -62,6 +63,16 @@ class StopSwitch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def abandon(threads: Iterable[threading.Thread]) -> None:
+    """Remember threads that nobody waits for any more: they are blocked in the driver of a device that hangs."""
+    _abandoned.extend(threads)
+
+
+def has_abandoned_threads() -> bool:
+    """Whether such a thread is still blocked: what ends the process must not wait for its driver."""
+    return any(thread.is_alive() for thread in _abandoned)
 
 
 def parse_deadline(word: str | float, option: str = "--deadline") -> float:

@@ -68,4 +68,5 @@ def stored_rows(output: Path, collection: str = "c") -> int:
 
 
 def events_of(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
+    lines = (output / "events.jsonl").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be being written

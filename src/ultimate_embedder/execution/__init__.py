@@ -1,6 +1,5 @@
 """Carry out what was planned: the executor of this machine, the loop that encodes, its workers, the ladder."""
 
-from ultimate_embedder.execution.concurrent import has_abandoned_threads
 from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
 from ultimate_embedder.execution.fresh_process import (
     Continuation,
@@ -28,7 +27,6 @@ __all__ = [
     "PassWork",
     "TextSource",
     "VectorSink",
-    "has_abandoned_threads",
     "open_store",
     "read_message",
     "rerank",

@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ultimate_embedder.errors import forget_frames
+from ultimate_embedder.stop import abandon
 
 POLL_S = 0.1  # between two looks at whether jobs have to be given up
-
-_abandoned: list[threading.Thread] = []
 
 
 def run_together(
@@ -39,16 +38,11 @@ def run_together(
         raise
     if left:
         stop()
-        _abandoned.extend(thread for thread in threads if thread.is_alive())
+        abandon(thread for thread in threads if thread.is_alive())
     if errors:
         gc.collect()  # an error and its frames refer to each other, and to what they had on a device
         raise errors[0]
     return not left
-
-
-def has_abandoned_threads() -> bool:
-    """Whether a thread of this process is blocked in a driver: what ends the process must not wait for it."""
-    return any(thread.is_alive() for thread in _abandoned)
 
 
 def _collect(

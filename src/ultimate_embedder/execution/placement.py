@@ -51,10 +51,9 @@ class Placement:
         """Move every copy to the host and drop wrappers; gives what is left behind all the same, in words."""
         encoders = [encoder for encoder, _ in self.seats]
         wrappers = [weakref.ref(encoder.wrapper) for encoder in encoders if encoder.wrapper is not None]
-        devices = [*self.devices, *(device for _, device in self.seats)]
         for encoder in encoders:  # moved, not only dropped: somebody may still hold one
             encoder.wrapper = None
-        home = [encoder for encoder in encoders if bring_home(encoder, devices)]
+        home = [encoder for encoder in encoders if bring_home(encoder, self.devices)]
         for device in self.devices:
             device.release_cache()
         leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]

@@ -518,7 +518,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("die_after", [](DeviceIndex device, int64_t operations, std::string message, bool all_devices) {
     health[checked(device)].die_after(operations, std::move(message), all_devices);
   });
-  m.def("hang", [](DeviceIndex device) { health[checked(device)].hang(); });
+  m.def("hang", [](DeviceIndex device, int64_t operations) { health[checked(device)].hang(operations); });
   m.def("release", [](DeviceIndex device) { health[checked(device)].release(); });
   m.def("cure", [] {
     Health::cure();

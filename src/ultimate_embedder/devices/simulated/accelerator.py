@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +13,7 @@ from ultimate_embedder.devices.simulated.collectives import supply_collectives
 from ultimate_embedder.errors import UsageError
 
 SIMULATED = "simulated"
+FAULTS_VARIABLE = "ULTIMATE_EMBEDDER_SIMULATED_FAULTS"
 T4_CAPABILITY = (7, 5)  # what the cards that most people have would say
 
 _controls: SimulatedControls | None = None
@@ -19,10 +22,28 @@ _controls: SimulatedControls | None = None
 def simulate(capacities_bytes: Sequence[int]) -> SimulatedControls:
     """Have one simulated device per capacity. torch takes such a device once a process; later calls resize it."""
     global _controls
+    first = _controls is None
     if _controls is None:
         _controls = _register()
     _controls.resize(capacities_bytes)
+    if first:
+        _break_as_told(_controls)
     return _controls
+
+
+def _break_as_told(controls: SimulatedControls) -> None:
+    """Let devices of this process die as the environment says, for processes that a test cannot reach otherwise.
+
+    `0@200=MESSAGE` kills device 0 after 200 operations, `0@200!=MESSAGE` all others with it, and `0@200~` lets it hang.
+    Several are separated by commas; what follows a `|` is for the next process.
+    """
+    mine, _, rest = os.environ.get(FAULTS_VARIABLE, "").partition("|")
+    os.environ[FAULTS_VARIABLE] = rest
+    for device, operations, kind, message in re.findall(r"(\d+)@(\d+)(=|!=|~)([^,]*)", mine):
+        if kind == "~":
+            controls.hang(int(device), int(operations))
+        else:
+            controls.die_after(int(device), int(operations), message, all_devices=kind == "!=")
 
 
 class SimulatedControls:
@@ -61,9 +82,9 @@ class SimulatedControls:
         """
         self._extension.die_after(device, operations, message, all_devices)
 
-    def hang(self, device: int) -> None:
-        """Let everybody who waits for the device wait until it is released."""
-        self._extension.hang(device)
+    def hang(self, device: int, operations: int = 0) -> None:
+        """Let everybody who waits for the device wait until it is released, when it has done so many operations."""
+        self._extension.hang(device, operations)
 
     def release(self, device: int) -> None:
         """Let a device that hangs go on."""

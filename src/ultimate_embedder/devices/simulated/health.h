@@ -48,14 +48,17 @@ class Health {
     if (operations < 0) dead_ = false;
   }
 
-  void hang() {
+  // Hang when `operations` more kernels and copies have been asked for.
+  void hang(int64_t operations) {
     std::lock_guard<std::mutex> lock(mutex_);
-    hanging_ = true;
+    until_hang_ = operations;
+    hanging_ = operations == 0;
   }
 
   void release() {
     std::lock_guard<std::mutex> lock(mutex_);
     hanging_ = false;
+    until_hang_ = 0;
     released_.notify_all();
   }
 
@@ -63,6 +66,7 @@ class Health {
   void work() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
+      if (until_hang_ > 0 && --until_hang_ == 0) hanging_ = true;
       if (left_ >= 0 && left_-- == 0) {
         dead_ = true;
         if (all_devices_) poison(message_);
@@ -127,7 +131,7 @@ class Health {
 
   mutable std::mutex mutex_;
   std::condition_variable released_;
-  int64_t left_ = -1;
+  int64_t left_ = -1, until_hang_ = 0;
   bool dead_ = false, all_devices_ = false, hanging_ = false;
   std::string message_;
   std::unordered_set<const void*> used_elsewhere_;
