@@ -217,6 +217,8 @@ class LoadedModels:
     def forget_lost(self, devices: Sequence[Device]) -> None:
         """Load a model again when it is wanted next, if its weights are on a lost device."""
         places = {str(device.torch_device) for device in devices if device.lost is not None}
+        if not places:
+            return
         with self._lock:
             for key, (encoder, _) in list(self._loaded.items()):
                 if places & {place for _, place in encoder.tensors_off_host()}:

@@ -119,7 +119,7 @@ def test_nobody_else_can_write_to_the_output_even_if_only_the_child_is_left(
         assert f"in use by process {process.pid}" in refusal(chunks, tmp_path, model)
         child.suspend()
         process.kill()
-        process.communicate(timeout=HANG_S)
+        process.wait()
         assert "in use by" in refusal(chunks, tmp_path, model)
     finally:
         child.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,21 @@ from tests.support.faults import (
     when,
     write_texts,
 )
-from tests.support.tiny_models import tiny_model
+from tests.support.tiny_models import tiny_cross_encoder, tiny_model
+from ultimate_embedder.config import HubAccess
+from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
-from ultimate_embedder.events import BatchEncoded, Event, LeaseAcquired, LeaseReleased, PassFinished, PassStarted
+from ultimate_embedder.events import (
+    BatchEncoded,
+    Event,
+    LeaseAcquired,
+    LeaseReleased,
+    Mitigated,
+    PassFinished,
+    PassStarted,
+)
+from ultimate_embedder.execution import rerank
+from ultimate_embedder.models import load_reranker, resolve_reranker
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 MiB = 1 << 20
@@ -233,6 +246,48 @@ def test_without_any_card_the_cpu_goes_on(
     assert any("CPU" in warning for warning in only(summary).warnings)
 
 
+@pytest.mark.parametrize("operations", [50, 400, 800, 1600])
+def test_a_card_may_die_while_it_is_short_of_memory(
+    chunks: Path, models: list[str], reference: np.ndarray, tmp_path: Path, controls: SimulatedControls, operations: int
+) -> None:
+    dies = when(LeaseAcquired, lambda: controls.die_after(0, operations, LAUNCH_FAILURE))
+    summary = run_with(chunks, tmp_path, dies, models=models[:1], devices="simulated:2x5MiB", batch_rows=64)
+    assert_complete(summary, tmp_path, reference)
+    assert [death["device"] for death in lost(only(summary))] == ["simulated:0"]
+
+
+def test_models_that_share_a_card_are_lost_and_go_on_together(
+    chunks: Path, models: list[str], reference: np.ndarray, tmp_path: Path, controls: SimulatedControls
+) -> None:
+    dies = when(BatchEncoded, lambda: controls.die_after(0, 40, ILLEGAL_ACCESS), 5)
+    options: dict[str, Any] = {**MANY_BATCHES, "devices": "simulated:64MiB", "companions": "share"}
+    summary = run_with(chunks, tmp_path, dies, models=models, mode="simultaneous", **options)
+    assert_complete(summary, tmp_path, reference)
+    assert kinds(only(summary))["fresh_process"] == 1
+
+
+def test_if_the_cpu_cannot_go_on_either_the_run_can_be_resumed(
+    chunks: Path,
+    models: list[str],
+    reference: np.ndarray,
+    tmp_path: Path,
+    controls: SimulatedControls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_room(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    dies = when(BatchEncoded, lambda: controls.die_after(0, 30, OFF_THE_BUS, all_devices=True), 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(CpuDevice, "parts", no_room)
+        collection = only(run_with(chunks, tmp_path, dies, models=models[:1], **MANY_BATCHES))
+    assert collection.status == "partial"
+    assert "every GPU stopped working, and the CPU has no room" in (collection.error or "")
+    assert 0 < stored_rows(tmp_path) < TEXTS
+    run_with(chunks, tmp_path, models=models[:1], devices="cpu")
+    assert stored_rows(tmp_path) == TEXTS
+
+
 def test_an_error_that_is_no_death_is_still_an_error(
     chunks: Path, models: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,3 +299,22 @@ def test_an_error_that_is_no_death_is_still_an_error(
     assert collection.status == "failed"
     assert "must match the size" in (collection.error or "")
     assert lost(collection) == []
+
+
+@pytest.mark.parametrize("all_devices", [False, True])
+def test_a_reranker_goes_on_elsewhere(controls: SimulatedControls, seen: list[Event], all_devices: bool) -> None:
+    model = resolve_reranker(str(tiny_cross_encoder()), HubAccess(offline=True), seen.append)
+    texts = [f"{number} " * (number % 60 + 1) for number in range(40)]
+    load = partial(load_reranker, model, "float32")
+
+    def scores(devices: list[Device]) -> np.ndarray:
+        return rerank("which?", texts, load(), load, devices, Leases(), seen.append, reload=load)
+
+    expected = scores([CpuDevice()])
+    devices = open_devices(CARDS, MemoryLimits())
+    controls.die_after(0, 80, LAUNCH_FAILURE, all_devices=all_devices)
+    np.testing.assert_allclose(scores(devices), expected, atol=1e-5)
+    deaths = [event for event in seen if isinstance(event, Mitigated) and event.kind == "device_lost"]
+    assert [event.details["device"] for event in deaths] == list(NAMES if all_devices else NAMES[:1])
+    leased = [event.devices for event in seen if isinstance(event, LeaseAcquired)]
+    assert leased[-1] == ["cpu" if all_devices else "simulated:1"]

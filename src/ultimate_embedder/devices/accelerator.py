@@ -53,6 +53,7 @@ class AcceleratorDevice:
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1
+    lost: str | None = None
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits) -> None:
         import torch
@@ -65,7 +66,6 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
-        self.lost: str | None = None
         self.last_snapshot = MemorySnapshot(self.name, self._total_bytes, 0, 0, 0, 0, 0, 0, self._ceiling_bytes)
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
