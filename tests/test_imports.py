@@ -31,7 +31,7 @@ LEVELS = [
     {"execution", "export"},
     {"find"},
     {"pipeline", "status", "verify"},
-    {"report"},
+    {"report", "continued"},
     {"options"},
     {"api"},
     {"cli"},

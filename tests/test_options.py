@@ -76,6 +76,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         dry_run=False,
         skip_existing=False,
         deadline_s=None,
+        stall_timeout_s=None,
         fresh=False,
         resume_from=None,
         quiet=False,

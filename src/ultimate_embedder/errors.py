@@ -6,6 +6,7 @@ UltimateEmbedderError
 │   ├── MissingModelError    it is not on this machine, and --offline is set
 │   └── DownloadError        it is not on this machine, and the hub cannot be reached or does not have it
 ├── LeaseError           another model holds the devices
+├── DevicesLostError     the devices of a pass stopped working; stored vectors are kept (exit code 3)
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
 ├── StoppedError         a deadline or the user stopped the run; stored vectors are kept (exit code 3)
@@ -96,6 +97,10 @@ class DownloadError(ModelError):
 
 class LeaseError(UltimateEmbedderError):
     """Devices that another model holds, requested without waiting."""
+
+
+class DevicesLostError(UltimateEmbedderError):
+    """The devices of a pass cannot do anything more for this process."""
 
 
 class OutputError(UltimateEmbedderError):

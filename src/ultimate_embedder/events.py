@@ -258,6 +258,20 @@ class BatchEncoded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchStalled(Event):
+    """A batch takes much longer than those before it, and the device may hang; `memory` is as it was last read."""
+
+    model: str
+    model_pass: int
+    device: str
+    rows: int
+    longest: int
+    seconds: float
+    expected_seconds: float
+    memory: MemorySnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrecisionChecked(Event):
     """What a low precision costs: vectors of some texts of the collection, compared with fp32."""
 

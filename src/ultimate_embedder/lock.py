@@ -16,8 +16,11 @@ from ultimate_embedder.output import Output
 
 
 @contextlib.contextmanager
-def hold_output(output: Path) -> Iterator[None]:
-    """Lock the output folder for the block. The operating system releases the lock of a process that died."""
+def hold_output(output: Path) -> Iterator[IO[str]]:
+    """Lock the output folder for the block. The operating system releases the lock of a process that died.
+
+    A child that inherits the file holds the lock too.
+    """
     try:
         output.mkdir(parents=True, exist_ok=True)
         file = open(Output(output).lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below
@@ -35,7 +38,7 @@ def hold_output(output: Path) -> Iterator[None]:
             raise OutputError(
                 f"cannot write to {output}: {error.strerror}. Free disk space, or choose another --output."
             ) from error
-        yield
+        yield file
 
 
 def _holder(file: IO[str]) -> str:

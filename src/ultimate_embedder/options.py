@@ -40,7 +40,7 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import MODES
-from ultimate_embedder.stop import parse_deadline
+from ultimate_embedder.stop import parse_deadline, parse_duration
 from ultimate_embedder.vectors import FUSIONS
 
 MODE_WORDS = ("auto", *MODES)
@@ -261,6 +261,17 @@ def make_config(
             "WHEN",
             read=parse_deadline,
             field="deadline_s",
+        ),
+    ] = None,
+    stall_timeout: Annotated[
+        str | float | None,
+        Option(
+            "stop, and keep what is done, when a device has not finished a batch for this long: 30m",
+            RESUME,
+            "DURATION",
+            default="never",
+            read=parse_duration,
+            field="stall_timeout_s",
         ),
     ] = None,
     fresh: Annotated[bool, Option("recompute everything", RESUME)] = False,

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ultimate_embedder.chunks import Discovery, find_collections, load_chunks
 from ultimate_embedder.config import RunConfig, suggest
-from ultimate_embedder.errors import NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
+from ultimate_embedder.errors import DevicesLostError, NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
     CollectionSkipped,
     CollectionStarted,
     Emit,
+    Event,
+    Mitigated,
     RunFinished,
     RunStarted,
     VectorsFused,
     Warned,
 )
-from ultimate_embedder.execution import CollectionWork, LocalExecutor, known_precision, open_store, run_passes
+from ultimate_embedder.execution import (
+    FRESH_PROCESS,
+    CollectionWork,
+    Continuation,
+    LocalExecutor,
+    known_precision,
+    open_store,
+    run_in_fresh_process,
+    run_passes,
+)
 from ultimate_embedder.export import (
     ExistingExports,
     Points,
@@ -39,12 +52,13 @@ from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.planning import PassPlan, as_candidate
-from ultimate_embedder.session import Session, open_session
+from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import UNNAMED, Collection, Rejected, Status, VectorSpec
 from ultimate_embedder.vectors import FusedVectors, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
+MOST_FRESH_PROCESSES = 3
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
@@ -56,8 +70,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     started = time.perf_counter()
     require_backend(config.backend)
     with ExitStack() as stack:
-        if not config.dry_run:
-            stack.enter_context(hold_output(config.output))
+        lock_file = stack.enter_context(hold_output(config.output)).fileno() if not config.dry_run else None
         emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
         found = _discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
@@ -68,9 +81,69 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
+        _embed_collections(found.collections, session, lock_file)
+    emit(RunFinished(seconds=time.perf_counter() - started))
+
+
+def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, str]:
+    """Embed what is left of a run, in a fresh process; gives the devices that were lost to this one as well, and why.
+
+    The process that started it holds the output, and has told how the models were found.
+    """
+    session = replace(open_session(work.config, lambda event: None, stop), emit=emit, faults=Faults(work.deaths))
+    found = find_collections(work.config.chunks, work.collections, skip=work.config.output)
+    with contextlib.suppress(DevicesLostError):  # the other process knows what to do next
         for collection in found.collections:
             _embed_collection(collection, session)
-    emit(RunFinished(seconds=time.perf_counter() - started))
+    session.leases.close(emit)
+    return {device.name: device.lost for device in session.devices if device.lost is not None}
+
+
+def _embed_collections(collections: Sequence[Collection], session: Session, lock_file: int | None) -> None:
+    """One after the other; in a fresh process from where every device is lost to this one."""
+    waiting = [collection.name for collection in collections]
+    by_name = {collection.name: collection for collection in collections}
+    for _ in range(MOST_FRESH_PROCESSES):
+        with contextlib.suppress(DevicesLostError):
+            while waiting and not _must_leave(session):
+                _embed_collection(by_name[waiting[0]], session)
+                waiting.pop(0)
+        if not waiting:
+            return
+        waiting = _embed_elsewhere(waiting, session, lock_file)
+    for name in waiting:
+        _embed_collection(by_name[name], replace(session, may_restart=False))
+
+
+def _must_leave(session: Session) -> bool:
+    return session.all_lost and bool(session.usable_elsewhere()) and session.stop.reason is None
+
+
+def _embed_elsewhere(waiting: list[str], session: Session, lock_file: int | None) -> list[str]:
+    """Let a fresh process embed these collections; gives those that it has not finished."""
+    devices = session.usable_elsewhere()
+    deaths = {device.name: session.faults.deaths(device.name) for device in session.devices}
+    details = {"devices": list(devices), "deaths": deaths}
+    session.emit(Mitigated(collection=waiting[0], kind=FRESH_PROCESS.kind, details=details))
+    lost = "; ".join(f"{device.name}: {device.lost}" for device in session.devices)
+    session.emit(
+        Warned(message=f"a fresh process goes on with {waiting[0]}: every GPU is lost to the one before ({lost})")
+    )
+    finished: set[str] = set()
+
+    def emit(event: Event) -> None:
+        if isinstance(event, CollectionFinished) and event.collection is not None:
+            finished.add(event.collection)
+        session.emit(event)
+
+    # what is stored is good, also where all was to be computed anew
+    config = replace(session.config, device_order=devices, fresh=False)
+    ended = run_in_fresh_process(Continuation(config, tuple(waiting), deaths), emit, session.stop, lock_file)
+    for name, reason in ended.lost.items():
+        session.faults.add(name, reason)
+    if ended.error is not None:
+        session.emit(Warned(message=f"the fresh process could not go on: {ended.error}"))
+    return [name for name in waiting if name not in finished]
 
 
 def _discover(config: RunConfig, emit: Emit) -> Discovery:
@@ -112,6 +185,10 @@ def _embed_collection(collection: Collection, session: Session) -> None:
     try:
         session.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
         status = _chunks_to_exports(collection, target, passes, session)
+    except DevicesLostError as lost:
+        if _must_leave(session):
+            raise
+        status, error = "partial", f"{lost}. Run the same command again to resume."
     except StoppedError as stopped:
         status, error = "partial", f"stopped: {stopped}. Run the same command again to resume."
     except UltimateEmbedderError as failure:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import ModelChoice, RunConfig
-from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
+from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices
 from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
 from ultimate_embedder.locks import OrderedLock, Rank
@@ -16,6 +16,8 @@ from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_m
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import ResolvedModel
+
+MOST_DEATHS = 2  # a device that died this often is not tried again
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class Session:
     leases: Leases
     stop: StopSwitch
     emit: Emit
+    faults: Faults
+    may_restart: bool = True
+    """Whether a fresh process may go on where every device is lost to this one."""
 
     def for_run(self, config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
         """The same devices and models for another run, whose events say where the models came from."""
@@ -53,6 +58,27 @@ class Session:
             device.dtype(self.config.precision),
             on_cpu=not device.has_ceiling,
         )
+
+    def find_lost(self) -> None:
+        """Retire every device that does not run a kernel any more; a death may have taken others along."""
+        for device in self.devices:
+            if device.lost is None and not device.works():
+                device.retire("it does not run a small kernel")
+
+    def count_lost(self) -> int:
+        """How many devices are lost to this process."""
+        return sum(device.lost is not None for device in self.devices)
+
+    @property
+    def all_lost(self) -> bool:
+        """Whether no device can do anything more for this process."""
+        return self.count_lost() == len(self.devices)
+
+    def usable_elsewhere(self) -> tuple[str, ...]:
+        """The devices that a fresh process may try: those that did not die twice, and are still in the machine."""
+        if not self.may_restart:
+            return ()
+        return tuple(device.name for device in self.devices if self.faults.deaths(device.name) < MOST_DEATHS)
 
     def load(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, on the host; loaded unless it is."""
@@ -79,6 +105,7 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
         leases=Leases(),
         stop=stop,
         emit=emit,
+        faults=Faults(),
     )
 
 
@@ -148,6 +175,34 @@ def resolved_event(model: ResolvedModel, seconds: float) -> ModelResolved:
     )
 
 
+class Faults:
+    """How often devices of a session have died, in this process and others; may be used from any thread."""
+
+    def __init__(self, deaths: Mapping[str, int] | None = None) -> None:
+        self._deaths = dict(deaths or {})
+        self._known: set[int] = set()
+        self._lock = OrderedLock("faults", Rank.COUNTS)
+
+    def note(self, device: Device) -> bool:
+        """Count a lost device of this process; False if it has been counted."""
+        with self._lock:
+            if id(device) in self._known:
+                return False
+            self._known.add(id(device))
+        self.add(device.name, device.lost or "")
+        return True
+
+    def add(self, device: str, reason: str) -> None:
+        """Count a death."""
+        with self._lock:
+            self._deaths[device] = self._deaths.get(device, 0) + (MOST_DEATHS if is_gone(reason) else 1)
+
+    def deaths(self, device: str) -> int:
+        """How often a device has died."""
+        with self._lock:
+            return self._deaths.get(device, 0)
+
+
 class LoadedModels:
     """Encoders on the host, each loaded once and kept for the next collection or run; may be used from any thread."""
 
@@ -160,6 +215,17 @@ class LoadedModels:
         """Say again, to the next run, what is known of a model when that run first uses it."""
         with self._lock:
             self._announced.clear()
+
+    def forget_lost(self, devices: Sequence[Device]) -> None:
+        """Load a model again when it is wanted next, if its weights are on a lost device."""
+        places = {str(device.torch_device) for device in devices if device.lost is not None}
+        if not places:
+            return
+        with self._lock:
+            for key, (encoder, _) in list(self._loaded.items()):
+                if places & {place for _, place in encoder.tensors_off_host()}:
+                    del self._loaded[key]
+                    self._announced.discard(key)
 
     def load(self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool = False) -> Encoder:
         """An encoder; `on_torch` leaves aside the backend that was asked for."""

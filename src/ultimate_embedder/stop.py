@@ -8,13 +8,14 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from ultimate_embedder.errors import StoppedError, UsageError
 
 LONGEST_RESERVE_S = 30.0  # to finish a batch, flush the store and write the summary before the deadline
 RESERVE_SHARE = 0.05
+_abandoned: list[threading.Thread] = []
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
@@ -64,6 +65,16 @@ class StopSwitch:
                 signal.signal(number, handler)
 
 
+def abandon(threads: Iterable[threading.Thread]) -> None:
+    """Remember threads that nobody waits for any more: they are blocked in the driver of a device that hangs."""
+    _abandoned.extend(threads)
+
+
+def has_abandoned_threads() -> bool:
+    """Whether such a thread is still blocked: what ends the process must not wait for its driver."""
+    return any(thread.is_alive() for thread in _abandoned)
+
+
 def parse_deadline(word: str | float, option: str = "--deadline") -> float:
     """Seconds from now: a number, a duration (`11h30m`, `90s`), or until a clock time (`18:30`, today or tomorrow)."""
     if not isinstance(word, str):
@@ -75,7 +86,22 @@ def parse_deadline(word: str | float, option: str = "--deadline") -> float:
         if int(clock[1]) < 24 and int(clock[2]) < 60:
             then = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
             return (then - now).total_seconds() % (24 * 3600)
+    seconds = _seconds(word)
+    if seconds is None:
+        raise UsageError(f"{option} {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+    return seconds
+
+
+def parse_duration(word: str | float, option: str) -> float:
+    """Seconds: a number, or a duration (`1h30m`, `90s`); more than none."""
+    seconds = _seconds(word) if isinstance(word, str) else float(word)
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise UsageError(f"{option} {word}: write a duration, such as 1h30m, 45m or 90s.")
+    return seconds
+
+
+def _seconds(word: str) -> float | None:
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
-        raise UsageError(f"{option} {word}: write a duration (11h30m, 45m, 90s) or a clock time (18:30).")
+        return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +14,7 @@ from ultimate_embedder.cli import embed, inspect, models, upload
 from ultimate_embedder.cli.parser import SuggestingParser
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, discard_stdout
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.stop import has_abandoned_threads
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
@@ -22,9 +25,15 @@ COMMANDS = (embed, upload, inspect, models)
 def run() -> int:
     """The installed command: `main`, with a quick exit."""
     try:
-        return main()
+        code = main()
     finally:
         gc.freeze()  # else Python collects garbage among half a million objects of torch at exit
+    if has_abandoned_threads():  # a driver that hangs would keep the process from ending
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or its reader has exited
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 def build_parser() -> SuggestingParser:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -293,12 +293,27 @@ class UltimateKaggleEmbedderV4(Probes):
     def _rerank(self, query: str, texts: list[str]) -> np.ndarray:
         load = self._load_reranker or self._find_reranker()
         self._load_reranker = load
-        devices = self._session.devices[:1]
-        dtype = devices[0].dtype(self._options["precision"])
+        session = self._session
+        dtype = session.devices[0].dtype(self._options["precision"])
         half = "float32" if dtype == "int8" else dtype
-        return rerank(query, texts, load(half), lambda: load("float32"), devices, self._session.leases, self.telemetry)
 
-    def _find_reranker(self) -> Callable[[str], Reranker]:
+        def reload() -> Reranker:
+            """The weights that were on a lost device, once more."""
+            load.cache_clear()
+            return load(half)
+
+        return rerank(
+            query,
+            texts,
+            load(half),
+            lambda: load("float32"),
+            session.devices,
+            session.leases,
+            self.telemetry,
+            reload=reload,
+        )
+
+    def _find_reranker(self) -> functools._lru_cache_wrapper[Reranker]:
         """Find the reranker's files; returns a cached function that loads it in a given precision."""
         name = self.reranking_config.model_name
         spec = find_spec(name)

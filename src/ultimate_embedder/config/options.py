@@ -77,6 +77,7 @@ class RunConfig:
     dry_run: bool
     skip_existing: bool
     deadline_s: float | None
+    stall_timeout_s: float | None
     fresh: bool
     resume_from: Path | None
     quiet: bool

@@ -6,6 +6,7 @@ from ultimate_embedder.devices.cards import peak_half_flops
 from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
+from ultimate_embedder.devices.lost import in_one_line, is_gone
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Mark",
     "MemoryLimits",
     "Resident",
+    "in_one_line",
+    "is_gone",
     "open_devices",
     "peak_half_flops",
 ]

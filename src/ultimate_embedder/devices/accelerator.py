@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, names_any
+from ultimate_embedder.devices.lost import in_one_line, is_doubtful, never_free, says_lost
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
@@ -16,10 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+_hanging: weakref.WeakSet[AcceleratorDevice] = weakref.WeakSet()
 LIMIT_STEP = 0.005  # of the device: memory of others that moves less than this does not move the limit
 LITTLE_FREE_BYTES = 512 << 20  # a library's handle and its kernels take up to this
-
-
 T4_CEILING_BYTES = 12 * 10**9
 LARGEST_T4_LIKE_BYTES = 16 << 30  # cards of 16 GB and less; what they report varies by a few per cent
 
@@ -80,6 +81,7 @@ class AcceleratorDevice:
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1
+    lost: str | None = None
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits, vendor: Vendor | None = None) -> None:
         import torch
@@ -94,6 +96,7 @@ class AcceleratorDevice:
         self._limit_fraction: float | None = None
         self._vendor = vendor or Vendor()
         self._outside = _Outside(0, 0)
+        self.last_snapshot = MemorySnapshot(self.name, self._total_bytes, 0, 0, 0, 0, 0, 0, self._ceiling_bytes)
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = self.side_stream(), self.side_stream()
 
@@ -132,12 +135,12 @@ class AcceleratorDevice:
 
         computing = self.current_stream()
         sent = dict(features)
-        with self.use_stream(self._sending):
+        with self.kept_if_lost(sent), self.use_stream(self._sending):
             for name, value in features.items():
                 if isinstance(value, torch.Tensor):
                     sent[name] = self.pin(value).to(self.torch_device, non_blocking=True)
                     sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
-        computing.wait_stream(self._sending)
+            computing.wait_stream(self._sending)
         return sent
 
     def fetch(self, vectors: torch.Tensor) -> Fetch:
@@ -147,7 +150,7 @@ class AcceleratorDevice:
         if vectors.device.type == "cpu":  # some models return their results on the host
             return lambda: vectors.numpy()
         self._fetching.wait_stream(self.current_stream())
-        with self.use_stream(self._fetching):
+        with self.kept_if_lost(vectors), self.use_stream(self._fetching):
             host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
             host.copy_(vectors, non_blocking=True)
             vectors.record_stream(self._fetching)
@@ -167,7 +170,15 @@ class AcceleratorDevice:
         return DeviceMark(event)
 
     def snapshot(self) -> MemorySnapshot:
-        """Memory at this moment, by one question to the driver and one to the allocator."""
+        """Memory at this moment. What is neither free, nor reserved, nor our context is held by others."""
+        if self.lost is None:
+            with self._retired_if_lost():
+                self.last_snapshot = self._read_memory()
+                return self.last_snapshot
+        return self._nothing_left()
+
+    def _read_memory(self) -> MemorySnapshot:
+        """One question to the driver and one to the allocator: it is asked for each batch."""
         free, total = self._module.mem_get_info(self._index)
         stats = self._module.memory_stats_as_nested_dict(self._index)
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
@@ -192,9 +203,16 @@ class AcceleratorDevice:
             self._outside = _Outside(outside_bytes, own)
         return min(self._outside.own_bytes, outside_bytes)
 
+    def _nothing_left(self) -> MemorySnapshot:
+        """The memory of a lost card: no room, and nothing of ours."""
+        last = self.last_snapshot
+        nothing = dict.fromkeys(("free_bytes", "allocated_bytes", "reserved_bytes", "context_bytes"), 0)
+        return replace(last, external_bytes=last.total_bytes, **nothing)
+
     def reset_peak(self) -> None:
         """Measure peaks from here."""
-        self._module.reset_peak_memory_stats(self._index)
+        if self.lost is None:
+            self._module.reset_peak_memory_stats(self._index)
 
     def dtype(self, precision: str) -> str:
         """fp16 on cards before capability 8.0, bf16 from there on; whatever `is_bf16_supported` says of emulation."""
@@ -207,10 +225,13 @@ class AcceleratorDevice:
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""
         now = self.snapshot()
+        if self.lost is not None:
+            return now
         fraction = max(0.0, (now.ceiling_bytes - now.outside_bytes) / now.total_bytes)
         if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
-            self._module.set_per_process_memory_fraction(fraction, self._index)
-            self._limit_fraction = fraction
+            with self._retired_if_lost():
+                self._module.set_per_process_memory_fraction(fraction, self._index)
+                self._limit_fraction = fraction
         if now.reserved_bytes + now.outside_bytes > now.ceiling_bytes:
             self.release_cache()
             return self.snapshot()
@@ -230,22 +251,69 @@ class AcceleratorDevice:
         """Compute something small; raises what a card raises that torch sees and cannot use."""
         import torch
 
-        with self.computing():
-            ones = torch.ones(8, 8, device=self.torch_device)
-            computed = float((ones @ ones).sum())
-            del ones
-        self.release_workspaces()
-        self.release_cache()
+        ones = torch.ones(8, 8, device=self.torch_device)
+        computed = float((ones @ ones).sum())
         if computed != 512:
             raise RuntimeError(f"a product of ones is {computed} there, not 512")
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error means that the card can do nothing more for this process."""
+        if self.lost is not None:
+            return isinstance(error, RuntimeError)
+        return says_lost(error) or (is_doubtful(error) and not self.works())
+
+    def works(self) -> bool:
+        """Whether the card still runs a kernel."""
+        if self.lost is not None:
+            return False
+        try:
+            self.try_kernel()
+        except RuntimeError as error:
+            return self.is_out_of_memory(error)
+        return True
+
+    def retire(self, reason: str, *, hangs: bool = False) -> None:
+        """Ask nothing of the card any more: it is lost, or it hangs and whoever asks it would hang too."""
+        self.lost = self.lost or reason
+        if hangs:
+            _hanging.add(self)
+
+    @contextlib.contextmanager
+    def _retired_if_lost(self) -> Iterator[None]:
+        """Reading and cleaning up never raise because of a lost card: what computes there will."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not self.is_lost(error):
+                raise
+            self.retire(in_one_line(error))
+
+    @contextlib.contextmanager
+    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
+        """Never free these tensors, which another stream uses, if the card is lost meanwhile."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.is_lost(error):
+                never_free(tensors, error, [self.torch_device])
+            raise
+
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
-        self._module.empty_cache()
+        # torch does it for all cards of a kind: it would wait for one that hangs, and raise because of a lost one
+        if self.lost is not None or any(card.torch_device.type == self.torch_device.type for card in _hanging):
+            return
+        try:
+            self._module.empty_cache()
+        except RuntimeError as error:
+            if not says_lost(error):
+                raise
 
     def release_workspaces(self) -> None:
         """Let libraries give back what they keep, on this device and the others of its kind."""
-        self._vendor.clear_workspaces()
+        if self.lost is None:
+            with self._retired_if_lost():
+                self._vendor.clear_workspaces()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""

@@ -39,6 +39,11 @@ class Device(ModelDevice, Protocol):
     lock: OrderedLock
     """Held during a forward: two at once on one device would only fight for its memory."""
 
+    @property
+    def lost(self) -> str | None:
+        """Why it can do nothing more for this process; None while it can."""
+        ...
+
     def parts(self) -> Sequence[Device]:
         """What works at the same time, each on batches of its own: the device itself, or the cores of a CPU."""
         ...
@@ -73,6 +78,27 @@ class Device(ModelDevice, Protocol):
 
     def release_workspaces(self) -> None:
         """Let libraries give back the memory that they keep for later; only while nobody computes on any device."""
+        ...
+
+    @property
+    def last_snapshot(self) -> MemorySnapshot:
+        """Memory when it was last read, without asking the device, which may hang."""
+        ...
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error means that the device can do nothing more for this process."""
+        ...
+
+    def works(self) -> bool:
+        """Whether the device still computes: tries it."""
+        ...
+
+    def retire(self, reason: str, *, hangs: bool = False) -> None:
+        """Ask nothing of the device any more. Reading its memory gives none; releasing it does nothing."""
+        ...
+
+    def kept_if_lost(self, tensors: Any) -> AbstractContextManager[None]:
+        """Never free these tensors, which another stream uses, if the device is lost within the block."""
         ...
 
     def dtype(self, precision: str) -> str:

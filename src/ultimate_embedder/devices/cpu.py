@@ -71,6 +71,7 @@ class CpuDevice:
     fixed_budget_tokens: int | None = CPU_BUDGET_TOKENS
     runs_ahead = False
     lanes = 1
+    lost: str | None = None
 
     def __init__(self, workers: int | None = None) -> None:
         import torch
@@ -124,6 +125,11 @@ class CpuDevice:
             ceiling_bytes=memory.total,
         )
 
+    @property
+    def last_snapshot(self) -> MemorySnapshot:
+        """As it is now: the host does not hang."""
+        return self.snapshot()
+
     def reset_peak(self) -> None:
         """Not possible: the system counts the peak of a process from its start."""
 
@@ -138,6 +144,21 @@ class CpuDevice:
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the host had no memory for an allocation."""
         return isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Never: without the host there is no program."""
+        return False
+
+    def works(self) -> bool:
+        """Always."""
+        return True
+
+    def retire(self, reason: str, *, hangs: bool = False) -> None:
+        """Nothing to retire."""
+
+    def kept_if_lost(self, tensors: Any) -> contextlib.AbstractContextManager[None]:
+        """Nothing to keep."""
+        return contextlib.nullcontext()
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
+from ultimate_embedder.devices.lost import never_free
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, Stream, StreamEvent
 
@@ -57,6 +58,43 @@ class DeviceGroup:
     def snapshot(self) -> MemorySnapshot:
         """Memory of the member that has held most."""
         return max((device.snapshot() for device in self.members), key=lambda now: now.peak_bytes)
+
+    @property
+    def last_snapshot(self) -> MemorySnapshot:
+        """Of the member that had held most."""
+        return max((device.last_snapshot for device in self.members), key=lambda last: last.peak_bytes)
+
+    @property
+    def lost(self) -> str | None:
+        """Why a member is lost: without it no batch can be split."""
+        return next((device.lost for device in self.members if device.lost is not None), None)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error means that a member is lost."""
+        return any(device.is_lost(error) for device in self.members)
+
+    def works(self) -> bool:
+        """Whether every member still computes."""
+        return all(device.works() for device in self.members)
+
+    def retire(self, reason: str, *, hangs: bool = False) -> None:
+        """Retire the members that are lost; all of them where it cannot be told which hangs."""
+        if self.lost is not None:
+            return
+        broken = [] if hangs else [device for device in self.members if not device.works()]
+        for device in broken or self.members:
+            device.retire(reason, hangs=hangs)
+
+    @contextlib.contextmanager
+    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
+        """Never free tensors on the members that are lost within the block."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.is_lost(error):
+                broken = [device.torch_device for device in self.members if not device.works()]
+                never_free(tensors, error, broken)
+            raise
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""

@@ -127,8 +127,11 @@ class Leases:
                 evicted = self._clear(mine, needed_bytes)
             self._report_acquired(mine, evicted, waited)
             yield mine
-        finally:
-            self._give_back(mine, keep)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self._give_back(mine, keep)
+            raise
+        self._give_back(mine, keep)
 
     def close(self, emit: Emit) -> None:
         """Evict whatever was kept warm: the run is over."""
@@ -160,7 +163,7 @@ class Leases:
         names = {device.name for device in mine.devices}
         for owner, resident in list(self._kept.items()):
             theirs = {device.name for device in resident.devices}
-            if owner == mine.owner and theirs == names:
+            if owner == mine.owner and theirs == names and not _any_lost(resident.devices):
                 kept = self._kept.pop(owner)
             elif owner == mine.owner:
                 self._evict(owner, "it is wanted on other devices", mine.emit)
@@ -183,7 +186,7 @@ class Leases:
         started = time.perf_counter()
         try:
             placement = mine.resident.description if mine.resident else placement
-            if mine.resident is not None and keep:
+            if mine.resident is not None and keep and not _any_lost(mine.devices):
                 kept_bytes = sum(mine.resident.bytes_by_device().values())
                 with self._changed:
                     self._kept[mine.owner] = mine.resident
@@ -259,9 +262,13 @@ def _bytes_left(befores: dict[str, tuple[Device, int]]) -> list[str]:
     more = {
         name: device.snapshot().allocated_bytes - before
         for name, (device, before) in befores.items()
-        if device.has_ceiling
+        if device.has_ceiling and device.lost is None
     }
     return [f"{count} bytes on {name}" for name, count in more.items() if count > 0]
+
+
+def _any_lost(devices: Sequence[Device]) -> bool:
+    return any(device.lost is not None for device in devices)
 
 
 def _overlap(one: Lease, other: Lease) -> bool:

@@ -85,6 +85,8 @@ def _open_cards(
         try:
             device = AcceleratorDevice(kind, index, limits, vendor)
             device.try_kernel()
+            device.release_workspaces()
+            device.release_cache()
         except RuntimeError as error:
             report(f"{kind}:{index} is not used: {_why_it_cannot_compute(error, vendor)}")
         else:

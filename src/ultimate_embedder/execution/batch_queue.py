@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.batching import Batch, plan_batches, window_budget
 from ultimate_embedder.execution.windows import Window
-from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.locks import OrderedCondition, Rank
+
+LONGEST_WAIT_S = 0.5  # then look again whether the run was stopped
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class QueuedBatch:
 class BatchQueue:
     """Hands planned batches to whichever worker asks; the faster one gets more.
 
-    A batch that the worker's device has no room for is handed out in parts.
+    A batch that the worker's device has no room for is handed out in parts. A worker whose device is lost gives back
+    what it has taken; so one that finds nothing waits as long as others hold batches.
     """
 
     def __init__(
@@ -49,31 +52,64 @@ class BatchQueue:
         self._on_window = on_window
         self._may_continue = may_continue
         self._waiting: deque[QueuedBatch] = deque()
-        self._lock = OrderedLock("batch queue", Rank.BATCH_QUEUE)
+        self._changed = OrderedCondition("batch queue", Rank.BATCH_QUEUE)
+        self._taken = 0
+        self._exhausted = False
         self._stopped = False
 
-    def take(self, rows_that_fit: Callable[[Batch, int], int]) -> QueuedBatch | None:
-        """The next batch; None when there is nothing left, or nothing wanted."""
-        with self._lock:
+    def take(self, rows_that_fit: Callable[[Batch, int], int], holding: int = 0) -> QueuedBatch | None:
+        """The next batch; None when there is nothing left, or nothing wanted.
+
+        Also None when there is nothing now and the caller is `holding` batches that it can finish meanwhile.
+        """
+        with self._changed:
             while not self._stopped and self._may_continue():
                 if self._waiting:
-                    queued = self._waiting.popleft()
-                    fit = rows_that_fit(queued.batch, queued.planned_rows)
-                    batch, rest = queued.batch.split(fit, queued.window.texts.lengths)
-                    if rest is not None:
-                        self._waiting.appendleft(QueuedBatch(queued.window, rest, queued.planned_rows))
-                    return QueuedBatch(queued.window, batch, queued.planned_rows)
-                self._fill()
+                    return self._hand_out(rows_that_fit)
+                if not self._exhausted:
+                    self._fill()
+                elif holding or not self._taken:
+                    return None
+                else:
+                    self._changed.wait(LONGEST_WAIT_S)
             return None
 
+    def done(self) -> None:
+        """A batch that was taken is encoded."""
+        with self._changed:
+            self._taken -= 1
+            self._changed.notify_all()
+
+    def give_back(self, batches: Sequence[QueuedBatch]) -> None:
+        """Hand batches out again that a worker has taken and cannot finish."""
+        with self._changed:
+            self._taken -= len(batches)
+            self._waiting.extendleft(reversed(batches))
+            self._changed.notify_all()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there was more to hand out, and nobody stopped it."""
+        return not self._stopped and self._may_continue() and (bool(self._waiting) or not self._exhausted)
+
     def stop(self) -> None:
-        """Hand out nothing more."""
+        """Hand out nothing more. Takes no lock: a worker whose device hangs may hold it."""
         self._stopped = True
+
+    def _hand_out(self, rows_that_fit: Callable[[Batch, int], int]) -> QueuedBatch:
+        queued = self._waiting[0]
+        fit = rows_that_fit(queued.batch, queued.planned_rows)  # before it is taken: this may raise
+        batch, rest = queued.batch.split(fit, queued.window.texts.lengths)
+        self._waiting.popleft()
+        if rest is not None:
+            self._waiting.appendleft(QueuedBatch(queued.window, rest, queued.planned_rows))
+        self._taken += 1
+        return QueuedBatch(queued.window, batch, queued.planned_rows)
 
     def _fill(self) -> None:
         window = next(self._windows, None)
         if window is None:
-            self._stopped = True
+            self._exhausted = True
             return
         self._on_window(window)
         lengths, limits = window.texts.lengths, self._limits

@@ -3,29 +3,75 @@
 from __future__ import annotations
 
 import gc
+import queue
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from ultimate_embedder.errors import forget_frames
+from ultimate_embedder.stop import abandon
+
+POLL_S = 0.1  # between two looks at whether jobs have to be given up
 
 
-def run_together(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
-    """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise."""
-    with ThreadPoolExecutor(len(jobs), thread_name_prefix="worker") as pool:
-        futures = [pool.submit(_without_frames, job) for job in jobs]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            stop()
-    if any(future.exception() for future in futures):
+def run_together(
+    jobs: Sequence[Callable[[], None]], stop: Callable[[], None], given_up: Callable[[], bool] | None = None
+) -> bool:
+    """Run the jobs at the same time; when one fails, or the user interrupts, stop the others and raise.
+
+    True if all have ended. False if some had to be abandoned, as `given_up` says that they will not come back: their
+    threads are blocked in a driver, and nobody waits for them, not even the end of the process.
+    """
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    threads = [
+        threading.Thread(target=_run, args=(job, ended), name=f"worker_{number}", daemon=True)
+        for number, job in enumerate(jobs)
+    ]
+    for thread in threads:
+        thread.start()
+    errors: list[BaseException] = []
+    try:
+        left = _collect(ended, len(jobs), errors, stop, given_up)
+    except BaseException:  # the user interrupts
+        stop()
+        for thread in threads:
+            thread.join()
+        raise
+    if left:
+        stop()
+        abandon(thread for thread in threads if thread.is_alive())
+    if errors:
         gc.collect()  # an error and its frames refer to each other, and to what they had on a device
-    for future in futures:
-        future.result()
+        raise errors[0]
+    return not left
 
 
-def _without_frames(job: Callable[[], None]) -> None:
+def _collect(
+    ended: queue.SimpleQueue[BaseException | None],
+    running: int,
+    errors: list[BaseException],
+    stop: Callable[[], None],
+    given_up: Callable[[], bool] | None,
+) -> int:
+    """Wait for jobs to end; gives how many did not."""
+    while running:
+        try:
+            error = ended.get(timeout=POLL_S if given_up is not None else None)
+        except queue.Empty:
+            if given_up is not None and given_up():
+                break
+            continue
+        running -= 1
+        if error is not None:
+            errors.append(error)
+            stop()
+    return running
+
+
+def _run(job: Callable[[], None], ended: queue.SimpleQueue[BaseException | None]) -> None:
     try:
         job()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
         forget_frames(error)
-        raise
+        ended.put(error)
+    else:
+        ended.put(None)

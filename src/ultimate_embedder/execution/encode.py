@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ultimate_embedder.batching import BATCH_TOKENS, card_batch_tokens
-from ultimate_embedder.devices import Device, peak_half_flops
-from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue
+from ultimate_embedder.devices import Device, in_one_line, peak_half_flops
+from ultimate_embedder.errors import DevicesLostError
+from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue, QueuedBatch
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.prefetch import prefetch
+from ultimate_embedder.execution.stalls import StallWatch
 from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_windows
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
@@ -22,12 +25,27 @@ from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import PassPlan, Rows, TaskResult
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What becomes of devices while a pass works: who watches for stalls, and who is told of a lost device."""
+
+    stalls: StallWatch
+    lost: Callable[[Device, int], None]
+    """Called with the device and the rows that other devices have to do instead."""
+
+
 def encode(
-    rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder, may_continue: Callable[[], bool]
+    rows: Rows,
+    work: PassWork,
+    workers: Sequence[Worker],
+    tokenizer: Encoder,
+    may_continue: Callable[[], bool],
+    watch: Watch,
 ) -> TaskResult:
     """Give every text among `rows` that needs one a vector, on all workers, as long as `may_continue` says so.
 
-    `tokenizer` is the host's encoder, not a worker's: it is used on another thread.
+    `tokenizer` is the host's encoder, not a worker's: it is used on another thread. A worker whose device is lost gives
+    its batches back, for the others; raises `DevicesLostError` when there is none left.
     """
     tally = _Tally()
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
@@ -36,6 +54,8 @@ def encode(
         )
 
         def finish(window: Window, encoded: EncodedBatch) -> None:
+            if watch.stalls.given_up:  # a device that hung and came back: the pass is over, nothing is stored any more
+                return
             if work.overflow is not None and work.overflow.too_narrow:
                 queue.stop()  # the pass begins again in fp32: what was under way is of no use
                 return
@@ -44,7 +64,11 @@ def encode(
             tally.add(encoded)
             work.events.encoded(encoded)
 
-        run_together([partial(_work, worker, queue, finish) for worker in workers], queue.stop)
+        shifts = [_Shift(worker, queue, finish, watch) for worker in workers]
+        run_together([shift.run for shift in shifts], queue.stop, lambda: watch.stalls.given_up)
+    if queue.unfinished:
+        names = " and ".join(dict.fromkeys(worker.device.name for worker in workers))
+        raise DevicesLostError(f"{work.plan.name}: {names} stopped working")
     return tally.result()
 
 
@@ -76,27 +100,87 @@ def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: E
     return windows
 
 
-def _work(worker: Worker, queue: BatchQueue, finish: Callable[[Window, EncodedBatch], None]) -> None:
-    """Two batches at a time: while a card computes one, the one before is stored and the next is prepared."""
-    with worker.device.computing():
-        worker.wait_from_here()
-        computing: list[tuple[Window, StartedBatch]] = []
+@dataclass(frozen=True)
+class _Held:
+    """A batch that a worker has taken and not finished."""
 
-        def finish_oldest() -> None:
-            if computing:
-                window, started = computing.pop(0)
-                finish(window, worker.finish(started))
+    queued: QueuedBatch
+    device: Device
+    ticket: int
+    started: StartedBatch | None = None
 
+
+class _Shift:
+    """What one worker does: two batches at a time. While a card computes one, the other is stored or prepared."""
+
+    def __init__(
+        self, worker: Worker, queue: BatchQueue, finish: Callable[[Window, EncodedBatch], None], watch: Watch
+    ) -> None:
+        self._worker = worker
+        self._queue = queue
+        self._finish = finish
+        self._watch = watch
+        self._held: list[_Held] = []
+
+    def run(self) -> None:
+        """Encode batches until there are none left, or until the device is lost."""
         try:
-            while taken := queue.take(worker.rows_that_fit):
-                computing.append((taken.window, worker.start(taken.window.texts, taken.batch, taken.planned_rows)))
-                if len(computing) > 1 or not worker.device.runs_ahead:
-                    finish_oldest()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to report
-                finish_oldest()
-            raise
-        finish_oldest()
+            self._work()
+        except Exception as error:
+            device = self._lost_device(error)
+            if device is None:
+                raise
+            device.retire(in_one_line(error))
+            self._watch.lost(device, self._give_back())
+
+    def _work(self) -> None:
+        worker = self._worker
+        with worker.device.computing():
+            worker.wait_from_here()
+            try:
+                while (taken := self._queue.take(worker.rows_that_fit, len(self._held))) or self._held:
+                    if taken:
+                        self._start(taken)
+                    if not taken or len(self._held) > 1 or not worker.device.runs_ahead:
+                        self._finish_oldest()
+            except BaseException as error:
+                if self._lost_device(error) is None:
+                    with contextlib.suppress(Exception):  # the first error is the one to report
+                        self._finish_oldest()
+                raise
+
+    def _lost_device(self, error: BaseException) -> Device | None:
+        """The device that is lost, if that is what the error means; a companion may have moved while it worked."""
+        devices = [*(held.device for held in self._held), self._worker.device]
+        lost = [device for device in {id(each): each for each in devices}.values() if device.is_lost(error)]
+        if len(lost) > 1:
+            lost = [device for device in lost if not device.works()]
+        return lost[0] if lost else None
+
+    def _give_back(self) -> int:
+        """Leave what was taken to the other workers; gives its rows."""
+        for held in self._held:
+            self._watch.stalls.end(held.ticket, done=False)
+        batches = [held.queued for held in self._held]
+        self._held.clear()
+        self._queue.give_back(batches)
+        return sum(len(queued.batch.rows) for queued in batches)
+
+    def _start(self, taken: QueuedBatch) -> None:
+        device, batch = self._worker.device, taken.batch
+        held = _Held(taken, device, self._watch.stalls.begin(device, len(batch.rows), batch.longest))
+        self._held.append(held)
+        started = self._worker.start(taken.window.texts, batch, taken.planned_rows)
+        self._held[-1] = replace(held, started=started)
+
+    def _finish_oldest(self) -> None:
+        held = self._held[0]
+        if held.started is None:
+            return
+        self._finish(held.queued.window, self._worker.finish(held.started))
+        self._held.pop(0)
+        self._watch.stalls.end(held.ticket)
+        self._queue.done()
 
 
 class _Tally:

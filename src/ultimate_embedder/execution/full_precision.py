@@ -39,7 +39,7 @@ def too_narrow(works: Mapping[int, PassWork]) -> list[int]:
     return [number for number, work in works.items() if work.overflow is not None and work.overflow.too_narrow]
 
 
-def begin_in_fp32(work: PassWork, collection: str, session: Session) -> tuple[PassWork, VectorStore]:
+def begin_in_fp32(work: PassWork, collection: str, session: Session) -> tuple[PassPlan, VectorStore]:
     """The pass in fp32, with its store; what is in fp16 is dropped, and later runs know."""
     plan, watch = work.plan, work.overflow
     texts, unusable = (watch.done, watch.unusable) if watch is not None else (0, 0)
@@ -53,8 +53,7 @@ def begin_in_fp32(work: PassWork, collection: str, session: Session) -> tuple[Pa
         "computed in fp32, from the beginning, and so are they in later runs. With --precision fp32 a run begins so."
     )
     session.emit(Warned(collection=collection, message=message))
-    store = open_store(plan, collection, session.config, session.emit)
-    return replace(work, plan=plan, sink=store, events=work.events.of(plan)), store
+    return plan, open_store(plan, collection, session.config, session.emit)
 
 
 def _in_fp32(plan: PassPlan) -> PassPlan:

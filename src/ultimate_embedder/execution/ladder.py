@@ -225,6 +225,9 @@ COMPANION_TO_CPU = Mitigation("companion_cpu_fallback", "a companion works on th
 WEIGHTS_BACK = Mitigation("weights_back", "weights that had left the device are on it again")
 WEIGHTS_ON_HOST = Mitigation("weights_on_host", "no device has room for the weights: they stay on the host")
 DEVICE_WITHOUT_ROOM = Mitigation("device_without_room", "a device is not used: it has no room for the weights")
+DEVICE_LOST = Mitigation("device_lost", "a device stopped working: others do what it had begun, and the rest")
+FRESH_PROCESS = Mitigation("fresh_process", "every device was lost to this process: a fresh one goes on with them")
+NO_DEVICE_LEFT = Mitigation("no_device_left", "every GPU is lost: the rest is computed on the CPU, in fp32")
 FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32, on the host")
 PASS_IN_FP32 = Mitigation("pass_in_fp32", "too many vectors are unusable in fp16: the pass begins again, in fp32")
 
@@ -239,6 +242,9 @@ MITIGATIONS: tuple[Mitigation, ...] = (
     WEIGHTS_BACK,
     WEIGHTS_ON_HOST,
     DEVICE_WITHOUT_ROOM,
+    DEVICE_LOST,
+    FRESH_PROCESS,
+    NO_DEVICE_LEFT,
     FP32_RERUN,
     PASS_IN_FP32,
 )

@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
-from ultimate_embedder.devices import CpuDevice, Device, Lease
+from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line
+from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.execution.concurrent import run_together
-from ultimate_embedder.execution.encode import encode
+from ultimate_embedder.execution.encode import Watch, encode
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.learned import Learned
+from ultimate_embedder.execution.lost_devices import tell_lost
 from ultimate_embedder.execution.placement import Placement, place
 from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
+from ultimate_embedder.execution.stalls import Stall, StallWatch
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import (
@@ -59,6 +62,11 @@ class _Crew:
     placed: _PlacedTask
     workers: list[Worker]
 
+    @property
+    def at_work(self) -> list[Worker]:
+        """Those whose device is not lost."""
+        return [worker for worker in self.workers if worker.device.lost is None]
+
 
 class LocalExecutor:
     """Runs the steps of one collection on devices of this machine."""
@@ -70,8 +78,9 @@ class LocalExecutor:
         self._learned: dict[tuple[int, str, str, int], Learned] = {}
 
     def rooms(self) -> list[DeviceRoom]:
-        """The devices, and the room that they have now."""
-        return [_room(device) for device in self._devices.values()]
+        """The devices that still work, and the room that they have now; the CPU when there is none."""
+        rooms = [_room(device) for device in self._devices.values() if device.lost is None]
+        return [room for room in rooms if self._devices[room.name].lost is None] or [_room(CpuDevice())]
 
     def memory_need(self, plan: PassPlan) -> MemoryNeed:
         """What a model takes on a device, predicted; on the oldest card, which takes most."""
@@ -83,6 +92,28 @@ class LocalExecutor:
         tasks = [task for task in step.tasks if works[task.plan.number].texts.count(task.rows)]
         if not tasks or self._stopped():
             return StepResult()
+        try:
+            return self._execute(tasks, step.lockstep_texts, works)
+        except Exception as error:
+            lost = self._find_lost(error, tasks, works)
+            if not lost or isinstance(error, DevicesLostError):
+                raise
+            raise DevicesLostError(f"{' and '.join(lost)} stopped working: {in_one_line(error)}") from error
+        finally:
+            self._session.loaded.forget_lost(list(self._devices.values()))
+
+    def _find_lost(self, error: Exception, tasks: Sequence[Task], works: Mapping[int, PassWork]) -> list[str]:
+        """The devices of the tasks that are lost, if that is what an error means; they are told of, once."""
+        mine = {name: self._devices[name] for task in tasks for name in task.place.devices if name in self._devices}
+        for device in mine.values():
+            if device.lost is None and device.is_lost(error) and not device.works():
+                device.retire(in_one_line(error))
+        lost = [device for device in mine.values() if device.lost is not None]
+        events = works[tasks[0].plan.number].events
+        tell_lost(lost, self._session, events.collection, model=events.plan.name)
+        return [device.name for device in lost if isinstance(error, DevicesLostError) or device.is_lost(error)]
+
+    def _execute(self, tasks: Sequence[Task], lockstep_texts: int | None, works: Mapping[int, PassWork]) -> StepResult:
         started = time.perf_counter()
         with ExitStack() as stack:
             party = f"{works[tasks[0].plan.number].events.collection} #{started}" if len(tasks) > 1 else None
@@ -90,7 +121,7 @@ class LocalExecutor:
             crews = self._hire(placed)
             for worker in (worker for crew in crews for worker in crew.workers):
                 stack.callback(worker.close)
-            done = self._encode_parts(step, crews)
+            done = self._encode_parts(tasks[0].rows, lockstep_texts, crews)
             self._remember(crews)
             ended = time.perf_counter()
         moving = sum(each.lease.moving_seconds for each in placed)
@@ -101,17 +132,16 @@ class LocalExecutor:
             tasks={each.number: replace(done[each.number], seconds=ended - each.began) for each in placed},
         )
 
-    def _encode_parts(self, step: Step, crews: Sequence[_Crew]) -> dict[int, TaskResult]:
+    def _encode_parts(self, rows: Rows, lockstep_texts: int | None, crews: Sequence[_Crew]) -> dict[int, TaskResult]:
         """Encode all rows, with a wait of the passes for each other after each part of a lockstep."""
         done = {crew.placed.number: TaskResult() for crew in crews}
-        rows = step.tasks[0].rows
-        for part in rows.split(step.lockstep_texts or len(rows)):
+        for part in rows.split(lockstep_texts or len(rows)):
             if self._stopped() or _begins_again(crews):
                 break
             for number, result in self._encode(crews, part).items():
                 done[number] += result
             if self._session.config.release_companions:
-                for worker in (worker for crew in crews[1:] for worker in crew.workers):
+                for worker in (worker for crew in crews[1:] for worker in crew.at_work):
                     worker.release_weights()
         return done
 
@@ -123,12 +153,31 @@ class LocalExecutor:
         def job(crew: _Crew) -> None:
             tokenizer = self._session.load(crew.placed.task.plan)
             may_continue = partial(self._may_continue, failed, crews)
-            results[crew.placed.number] = encode(rows, crew.placed.work, crew.workers, tokenizer, may_continue)
+            work, workers = crew.placed.work, crew.at_work
+            if not workers:
+                raise DevicesLostError(f"{work.plan.name}: its devices stopped working")
+            with self._watch(work).watching() as stalls:
+                watch = Watch(stalls, partial(self._tell_lost, work))
+                results[crew.placed.number] = encode(rows, work, workers, tokenizer, may_continue, watch)
 
         jobs: list[Callable[[], None]] = [partial(job, crew) for crew in crews if crew.placed.work.texts.count(rows)]
         if jobs:
             run_together(jobs, stop=failed.set)
         return results
+
+    def _tell_lost(self, work: PassWork, device: Device, rows: int) -> None:
+        tell_lost([device], self._session, work.events.collection, model=work.plan.name, rows=rows)
+
+    def _watch(self, work: PassWork) -> StallWatch:
+        def give_up(stall: Stall) -> None:
+            limit = self._session.config.stall_timeout_s
+            reason = (
+                f"{stall.device.name} has not finished a batch for {stall.seconds:.0f} s (--stall-timeout {limit:g}s)"
+            )
+            stall.device.retire(reason, hangs=True)
+            self._session.stop.stop(reason)
+
+        return StallWatch(work.events.stalled, self._session.config.stall_timeout_s, give_up)
 
     def _stopped(self) -> bool:
         return self._session.stop.reason is not None
@@ -153,7 +202,7 @@ class LocalExecutor:
             needed = int((need.weight_bytes + need.comfortable_bytes) * EXPECTED_RESERVE_RATIO)
         return self._session.leases.lease(
             plan.name,
-            [self._device(name, task) for name in task.place.devices],
+            self._devices_of(task),
             self._session.emit,
             collection=work.events.collection,
             party=party,
@@ -198,6 +247,14 @@ class LocalExecutor:
             plan = crew.placed.task.plan
             for number, worker in enumerate(crew.workers):
                 self._learned[plan.number, plan.identity.dtype, worker.device.name, number] = worker.learned
+
+    def _devices_of(self, task: Task) -> list[Device]:
+        """Those of the plan that still work."""
+        devices = [self._device(name, task) for name in task.place.devices]
+        left = [device for device in devices if device.lost is None]
+        if not left:
+            raise DevicesLostError(f"{task.plan.name}: {' and '.join(task.place.devices)} stopped working")
+        return left
 
     def _device(self, name: str, task: Task) -> Device:
         device = self._devices.get(name)

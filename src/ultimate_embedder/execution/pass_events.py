@@ -10,14 +10,17 @@ import numpy as np
 
 from ultimate_embedder.events import (
     BatchEncoded,
+    BatchStalled,
     Emit,
     Mitigated,
     PassFinished,
     PassStarted,
+    Warned,
     WindowTokenized,
 )
 from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
+from ultimate_embedder.execution.stalls import Stall
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.models import padded_length
 from ultimate_embedder.planning import PassPlan, TaskResult
@@ -32,12 +35,6 @@ class PassEvents:
         self.collection = collection
         self._emit = emit
         self._batch_numbers = itertools.count()
-
-    def of(self, plan: PassPlan) -> PassEvents:
-        """The events of the same pass with another identity; batches are counted on."""
-        events = PassEvents(plan, self.collection, self._emit)
-        events._batch_numbers = self._batch_numbers
-        return events
 
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
         """The pass is about to begin."""
@@ -112,6 +109,29 @@ class PassEvents:
     def mitigated_on(self, device: str) -> Report:
         """What reports mitigations on a device."""
         return lambda mitigation, details: self.mitigated(mitigation, {"device": device, **details})
+
+    def stalled(self, stall: Stall) -> None:
+        """A batch takes much longer than it should."""
+        device, memory = stall.device.name, stall.device.last_snapshot
+        self._emit(
+            BatchStalled(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                device=device,
+                rows=stall.rows,
+                longest=stall.longest,
+                seconds=stall.seconds,
+                expected_seconds=stall.expected_seconds,
+                memory=memory,
+            )
+        )
+        message = (
+            f"{self.plan.name}: {device} has worked on a batch of {stall.rows} x {stall.longest} tokens for "
+            f"{stall.seconds:.0f} s; {stall.expected_seconds:.1f} s were expected. It may hang. "
+            f"{memory.free_bytes / 1e6:,.0f} MB of its memory were free when it was last read."
+        )
+        self._emit(Warned(collection=self.collection, message=message))
 
     def finished(self, result: TaskResult, *, dim: int, stored_chunks: int, truncated: int) -> None:
         """The pass is over."""

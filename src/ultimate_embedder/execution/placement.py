@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Sequence
 
 from ultimate_embedder.config import Parallelism
-from ultimate_embedder.devices import Device, DeviceGroup
+from ultimate_embedder.devices import Device, DeviceGroup, in_one_line
+from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.execution.ladder import DEVICE_WITHOUT_ROOM, WEIGHTS_ON_HOST, Report
 from ultimate_embedder.models import LoadedModel
 
@@ -56,9 +57,9 @@ class Placement:
         wrappers = [weakref.ref(encoder.wrapper) for encoder in encoders if encoder.wrapper is not None]
         for encoder in encoders:  # moved, not only dropped: somebody may still hold one
             encoder.wrapper = None
-            encoder.model.to("cpu")
+        home = [encoder for encoder in encoders if bring_home(encoder, self.devices)]
         leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]
-        for encoder in encoders:
+        for encoder in home:
             leftovers += [f"{name} on {place}" for name, place in encoder.tensors_off_host()]
             if (more := encoder.count_hooks() - self._hooks) > 0:
                 leftovers.append(f"{more} hooks on {encoder.name}")
@@ -72,6 +73,9 @@ def place(encoder: LoadedModel, devices: Sequence[Device], parallelism: Parallel
     Where no device has room the first one works without: the weights wait on the host and are streamed.
     """
     started = time.perf_counter()
+    devices = [device for device in devices if device.lost is None]
+    if not devices:
+        raise DevicesLostError(f"{encoder.name}: no device is left to place it on")
     if parallelism == "data-parallel" and len(devices) > 1:
         placement = _place_split(encoder, devices, report)
     else:
@@ -95,7 +99,7 @@ def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Rep
                 _report_no_room(encoder, device, report)
     except BaseException:
         for copy in copies:  # none may stay where it has got to
-            copy.model.to("cpu")
+            bring_home(copy, devices)
         raise
     return Placement(encoder, devices, seats or _without_weights(encoder, devices, report))
 
@@ -127,6 +131,22 @@ def _report_no_room(encoder: LoadedModel, device: Device, report: Report) -> Non
     room = device.snapshot().usable_bytes
     details = {"device": device.name, "usable_bytes": room, "weight_bytes": encoder.weight_bytes}
     report(DEVICE_WITHOUT_ROOM, details)
+
+
+def bring_home(encoder: LoadedModel, devices: Sequence[Device]) -> bool:
+    """Move the weights to the host; False if they are lost with one of the devices."""
+    if any(device.lost is not None and device.torch_device == encoder.device for device in devices):
+        return False
+    try:
+        encoder.model.to("cpu")
+    except RuntimeError as error:
+        lost = [device for device in devices if device.is_lost(error) and not device.works()]
+        if not lost:
+            raise
+        for device in lost:
+            device.retire(in_one_line(error))
+        return False
+    return True
 
 
 def move(encoder: LoadedModel, device: Device) -> bool:

@@ -9,11 +9,13 @@ import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished, Warned
 from ultimate_embedder.execution.checking import HALF, OverflowWatch
 from ultimate_embedder.execution.executor import Executor, PassWork
 from ultimate_embedder.execution.full_precision import begin_in_fp32, too_narrow
-from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU
+from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU, NothingHelpedError
+from ultimate_embedder.execution.lost_devices import tell_lost, tell_none_left
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.pass_store import require_room
 from ultimate_embedder.execution.precision_check import check_precision
@@ -55,57 +57,70 @@ class CollectionWork:
         return Rows(0, len(self.table))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Progress:
-    """What has been told of the passes, by fingerprint, so that a pass that begins again repeats nothing of others."""
+    """What has been told of the passes, by fingerprint, so that one that is planned again repeats nothing of others."""
 
     started: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     placed: set[tuple[str, str]] = field(default_factory=set)
     """Companions and their devices."""
     done: dict[str, TaskResult] = field(default_factory=dict)
+    events: dict[str, PassEvents] = field(default_factory=dict)
+    mode: tuple[str, str] | None = None
+    """The mode, and why it was chosen."""
 
 
 def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> CollectionWork:
     """Run every pass to its end, or until the run is stopped. A pass that has nothing to do takes no device.
 
-    Gives the collection with the passes that were run: one that fp16 is too narrow for is in fp32.
+    When the devices of a pass are lost, what is left is planned again for those that still work, or for the CPU; raises
+    `DevicesLostError` if a fresh process should do it. A pass that fp16 is too narrow for begins again in fp32. Gives
+    the collection with the passes that were run.
     """
-    works = _works(collection, session.emit)
+    progress = _Progress()
+    while True:
+        lost_before = session.count_lost()
+        try:
+            narrow = _run_passes(collection, executor, session, progress)
+        except DevicesLostError:
+            _go_on_without_lost(collection, session, lost_before)
+            progress.started &= progress.finished  # they are told of again, with their new devices
+        except (NothingHelpedError, MemoryError) as error:
+            if not session.all_lost:
+                raise
+            raise DevicesLostError(f"every GPU stopped working, and the CPU has no room: {error}") from error
+        else:
+            if not narrow:
+                return collection
+            collection = _begin_again(collection, narrow, session)
+
+
+def _go_on_without_lost(collection: CollectionWork, session: Session, lost_before: int) -> None:
+    """Tell what was lost; raises the error that is handled if this process can do nothing about it."""
+    session.find_lost()
+    if session.count_lost() == lost_before:
+        raise
+    tell_lost(session.devices, session, collection.name)
+    if session.all_lost and session.usable_elsewhere():
+        raise
+    if session.all_lost:
+        tell_none_left(session, collection.name)
+
+
+def _run_passes(
+    collection: CollectionWork, executor: Executor, session: Session, progress: _Progress
+) -> list[PassWork]:
+    """Run what is left of all passes; gives those that have to begin again in fp32 first."""
+    works = _works(collection, session.emit, progress.events)
     waiting = [work.plan for work in works if work.texts.count(collection.rows)]
     rooms = executor.rooms()
+    tell_lost(session.devices, session, collection.name)  # those that are found lost only now
     mode, why = _choose_mode(works, waiting, rooms, executor, session.config)
-    session.emit(
-        ModeChosen(
-            collection=collection.name,
-            mode=mode,
-            why=why,
-            fusion=session.config.fusion if len(works) > 1 else "none",
-            weights={plan.name: plan.weight for plan in collection.plans},
-        )
-    )
+    if progress.mode is None or progress.mode[0] != mode:
+        progress.mode = (mode, why)
+        _report_mode(mode, why, collection, session)
     works, tokens = share_tokens(works, collection.rows, collection.stores[0].folder.parent, session)
-    progress = _Progress()
-    by_number = {work.plan.number: work for work in works}
-    while not _run_stages(mode, collection, by_number, executor, session, progress):
-        collection, by_number = _begin_again(collection, by_number, session)
-    if session.stop.reason is None:
-        for store in tokens:
-            store.remove()
-    return collection
-
-
-def _run_stages(
-    mode: str,
-    collection: CollectionWork,
-    works: Mapping[int, PassWork],
-    executor: Executor,
-    session: Session,
-    progress: _Progress,
-) -> bool:
-    """Run what is left of all passes; False if one has to begin again in fp32 first."""
-    rooms = executor.rooms()
-    waiting = [work.plan for work in works.values() if work.texts.count(collection.rows)]
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
     stages = plan_stages(
         MODES[mode],
@@ -116,42 +131,51 @@ def _run_stages(
         cores=usable_cores(),
         share=session.config.companions == "share",
     )
+    by_number = {work.plan.number: work for work in works}
     for stage in stages:
-        _run_stage(stage, collection, works, executor, session, progress)
-        if session.stop.reason is None and too_narrow(works):
-            return False
-    return True
+        _run_stage(stage, collection, by_number, executor, session, progress)
+        if session.stop.reason is None and (narrow := too_narrow(by_number)):
+            return [by_number[number] for number in narrow]
+    if session.stop.reason is None:
+        for store in tokens:
+            store.remove()
+    return []
 
 
-def _begin_again(
-    collection: CollectionWork, works: Mapping[int, PassWork], session: Session
-) -> tuple[CollectionWork, dict[int, PassWork]]:
-    """The passes that fp16 is too narrow for in fp32, with what is left for each pass: as if the run was resumed."""
-    stores, changed = list(collection.stores), dict(works)
-    for number in too_narrow(works):
-        changed[number], stores[number] = begin_in_fp32(works[number], collection.name, session)
-    wanted = _wanted(collection.table, stores)
-    plans = [changed[plan.number].plan for plan in collection.plans]
-    collection = replace(collection, plans=plans, stores=stores)
-    for number, work in changed.items():
-        texts = wanted[number]
-        changed[number] = replace(work, texts=texts, overflow=_watch(work.plan, texts, collection))
-    return collection, changed
+def _begin_again(collection: CollectionWork, narrow: Sequence[PassWork], session: Session) -> CollectionWork:
+    """The collection with these passes in fp32, and with new stores for them."""
+    plans, stores = list(collection.plans), list(collection.stores)
+    for work in narrow:
+        number = work.plan.number
+        plans[number], stores[number] = begin_in_fp32(work, collection.name, session)
+    return replace(collection, plans=plans, stores=stores)
 
 
-def _works(collection: CollectionWork, emit: Emit) -> list[PassWork]:
-    """What each pass has to do: texts that have a vector, or equal an earlier row's, cost nothing."""
-    wanted = _wanted(collection.table, collection.stores)
-    return [
-        PassWork(
-            plan=plan,
-            texts=texts,
-            sink=store,
-            events=PassEvents(plan, collection.name, emit),
-            overflow=_watch(plan, texts, collection),
+def _report_mode(mode: str, why: str, collection: CollectionWork, session: Session) -> None:
+    session.emit(
+        ModeChosen(
+            collection=collection.name,
+            mode=mode,
+            why=why,
+            fusion=session.config.fusion if len(collection.plans) > 1 else "none",
+            weights={plan.name: plan.weight for plan in collection.plans},
         )
-        for plan, store, texts in zip(collection.plans, collection.stores, wanted, strict=True)
-    ]
+    )
+
+
+def _works(collection: CollectionWork, emit: Emit, events: dict[str, PassEvents]) -> list[PassWork]:
+    """What each pass has to do: texts that have a vector, or equal an earlier row's, cost nothing.
+
+    `events` are those of passes that are planned again: their batches are counted on.
+    """
+    first = _first_occurrences(collection.table.keys)
+    works = []
+    for plan, store in zip(collection.plans, collection.stores, strict=True):
+        texts = TableTexts(collection.table, first & ~store.holds(collection.table.keys))
+        own_events = events.setdefault(fingerprint(plan.identity), PassEvents(plan, collection.name, emit))
+        watch = _watch(plan, texts, collection)
+        works.append(PassWork(plan=plan, texts=texts, sink=store, events=own_events, overflow=watch))
+    return works
 
 
 def _watch(plan: PassPlan, texts: TableTexts, collection: CollectionWork) -> OverflowWatch | None:
@@ -159,11 +183,6 @@ def _watch(plan: PassPlan, texts: TableTexts, collection: CollectionWork) -> Ove
         return None
     distinct = collection.table.distinct_texts()
     return OverflowWatch(distinct, stored=distinct - texts.count(collection.rows))
-
-
-def _wanted(table: ChunkTable, stores: Sequence[VectorStore]) -> list[TableTexts]:
-    first = _first_occurrences(table.keys)
-    return [TableTexts(table, first & ~store.holds(table.keys)) for store in stores]
 
 
 def _choose_mode(

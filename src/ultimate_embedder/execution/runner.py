@@ -98,7 +98,8 @@ class BatchRunner:
         try:
             batch = encoder.batch(texts, rows, packed)
             sent = replace(batch, features=self._seat.device.send(batch.features))
-            return self._seat.device.fetch(encoder.forward(sent))
+            with self._seat.device.kept_if_lost(sent.features):
+                return self._seat.device.fetch(encoder.forward(sent))
         except Exception as error:
             if not self._seat.device.is_out_of_memory(error):
                 raise

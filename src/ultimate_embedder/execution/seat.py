@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from ultimate_embedder.devices import CpuDevice, Device
+from ultimate_embedder.devices import CpuDevice, Device, in_one_line
 from ultimate_embedder.execution.ladder import WEIGHTS_BACK, Report
 from ultimate_embedder.execution.placement import move
 from ultimate_embedder.models import LayerStream, LoadedModel
@@ -76,17 +76,34 @@ class Seat:
         """Go to the first refuge with room, else to the CPU with another copy of the model; gives the refuge."""
         self.take_weights()
         self.close()
-        refuge = next((each for each in refuges if move(self.encoder, each)), None)
+        refuge = self._find_refuge(refuges)
         if refuge is None:
             self.encoder = on_cpu()
         self.device, self.moved = refuge or CpuDevice(), True
         return refuge
 
+    def _find_refuge(self, refuges: Sequence[Device]) -> Device | None:
+        """Move the weights to the first refuge with room."""
+        for refuge in refuges:
+            try:
+                if move(self.encoder, refuge):
+                    return refuge
+            except RuntimeError as error:
+                if not refuge.is_lost(error):
+                    raise
+                refuge.retire(in_one_line(error))
+                return None  # a part of the weights is lost with it; the CPU has weights of its own
+        return None
+
     def close(self) -> None:
         """Drop what was made for streaming: pinned memory on the host, buffers and hooks."""
-        if self._stream is not None:
+        if self._stream is None:
+            return
+        if self.device.lost is not None:
+            self._stream.abandon()
+        else:
             self._stream.close()
-            self._stream = None
+        self._stream = None
 
     def _leave(self) -> None:
         if self._stream is not None:

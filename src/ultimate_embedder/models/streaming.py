@@ -97,6 +97,12 @@ class LayerStream:
                 if slot.tensor.is_pinned():
                     slot.fill(slot.tensor.clone())
 
+    def abandon(self) -> None:
+        """End it without asking the device, which is lost; the model is of no use any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._shells, self._host = [], [], []
+
     def _begin(self) -> None:
         import torch
 

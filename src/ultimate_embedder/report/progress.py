@@ -91,7 +91,7 @@ class Progress:
                 bar.say(f"{name}: {event.model} works on {event.device}: {event.why}")
             case events.PassStarted() if event.texts > event.stored_texts:
                 label = f"{name} · {event.model} on {', '.join(event.devices)}"
-                bar.end(event.model)  # a pass may begin again
+                bar.end(event.model)  # a pass may begin again, or go on after its devices were lost
                 bar.begin(event.model, label, event.texts, event.stored_texts)
             case events.PassStarted():
                 which = f" ({event.model})" if event.weight < 1 else ""

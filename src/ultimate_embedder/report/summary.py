@@ -91,6 +91,7 @@ class SummaryBuilder:
             events.RunFinished: self._run_finished,
         }
         self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
+        self._pass_began: dict[tuple[str | None, int], float] = {}  # passes that have not ended, and when they began
         self._model_seconds = 0.0  # loading time since the current collection started
 
     def __call__(self, event: events.Event) -> None:
@@ -117,7 +118,11 @@ class SummaryBuilder:
         self.summary.dry_run = event.options.dry_run
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
-        self._of(event).files = event.files
+        collection = self._of(event)
+        collection.files = event.files
+        # a fresh process goes on with it: it reads the chunks again, and what was encoded stays
+        collection.chunks.rejected = collection.chunks.duplicate_ids = 0
+        collection.rejected, collection.duplicate_ids = [], []
         self._model_seconds = 0.0
         self._prediction_errors.clear()
 
@@ -197,15 +202,25 @@ class SummaryBuilder:
         collection = self._of(event)
         fields = dataclasses.asdict(event)
         begun = PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields})
-        again = event.model_pass < len(collection.passes)  # with another identity: what was done before is of no use
-        collection.passes[event.model_pass :] = [begun, *collection.passes[event.model_pass + 1 :]]
-        for known in [known for known in self._prediction_errors if known[0] == event.model_pass]:
-            del self._prediction_errors[known]
         model = self._models[event.model]
         if event.max_tokens is not None:  # also if the model is not loaded, as its store has them
             model.max_tokens, model.document_prompt = event.max_tokens, event.document_prompt
-        if not again:
+        passes = collection.passes
+        if event.model_pass == len(passes):
+            passes.append(begun)
             collection.models.append(model.model_copy(update={"weight": event.weight}))
+        elif passes[event.model_pass].fingerprint == event.fingerprint:  # it goes on after its devices were lost
+            self._pass_continued(passes[event.model_pass], event)
+        else:  # with another identity: what was done before is of no use
+            passes[event.model_pass] = begun
+            for known in [known for known in self._prediction_errors if known[0] == event.model_pass]:
+                del self._prediction_errors[known]
+        self._pass_began[event.collection, event.model_pass] = event.timestamp
+
+    def _pass_continued(self, current: PassSummary, event: events.PassStarted) -> None:
+        began = self._pass_began.pop((event.collection, event.model_pass), None)
+        if began is not None:  # it did not come to its end: only events tell how long it had worked
+            current.seconds += max(0.0, event.timestamp - began)
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
         self._of(event).passes[event.model_pass].tokenize_seconds += event.seconds
@@ -244,10 +259,11 @@ class SummaryBuilder:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
         current.dim, current.truncated = event.dim, event.truncated
-        current.seconds = event.seconds
-        current.batch_rows = event.batch_rows
-        if event.devices:  # those that worked; before, those that were planned
-            current.devices = _in_order(event.devices, planned=current.devices)
+        current.seconds += event.seconds
+        self._pass_began.pop((event.collection, event.model_pass), None)
+        current.batch_rows = max(current.batch_rows, event.batch_rows)
+        if event.devices or current.tokens_by_device:  # those that worked; before, those that were planned
+            current.devices = _in_order([*event.devices, *current.tokens_by_device], planned=current.devices)
         if len(current.tokens_by_dtype) == 1:
             (current.dtype,) = current.tokens_by_dtype
         settled = [

@@ -9,9 +9,11 @@
 //   streams     work is done as late as the rules allow, and what is not ordered is an error: streams.h
 //   host        pinned memory that can be watched while copies are under way: pinned_memory.h
 //   libraries   matrix products keep workspaces: workspaces.h
+//   health      a device can die or hang: health.h
 //
 // Not simulated: time.
 #include "caching_allocator.h"
+#include "health.h"
 #include "pinned_memory.h"
 #include "streams.h"
 #include "workspaces.h"
@@ -57,6 +59,7 @@ std::string allocation_errors[kMostDevices];  // what a failed allocation raises
 std::atomic<int64_t> kernel_calls{0};         // launched so far, on all devices
 std::atomic<int64_t> scalar_reads{0};         // the host waited for one number
 std::string kernel_errors[kMostDevices];      // what every kernel raises; empty: none does
+Health health[kMostDevices];
 thread_local DeviceIndex current_device = 0;
 thread_local c10::StreamId current_streams[kMostDevices] = {};
 Streams& streams = *new Streams();  // never destroyed: tensors may outlive what is static
@@ -117,6 +120,7 @@ struct Ownership {
 
 void release(void* context) {
   const std::shared_ptr<Ownership> owned = std::move(static_cast<Ownership*>(context)->self);
+  health[owned->device].freeing(owned->bytes);
   CachingAllocator& allocator = allocators[owned->device];
   if (owned->block) allocator.retire(owned->block);
   const bool lost = streams.free(owned->uses, owned->bytes, [&allocator, block = owned->block] {
@@ -157,12 +161,16 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t = {0, 0}) override {
     ++empty_cache_calls;  // of all devices at once, as a card's
     for (int device = 0; device < device_count; ++device) {
+      health[device].wait();  // memory goes back to a card when it has done its work
       streams.release_held(device);
       allocators[device].release_cached();
     }
   }
   void recordStream(const c10::DataPtr& memory, Stream stream) override {
-    if (auto* owned = static_cast<Ownership*>(memory.get_context())) streams.record_use(owned->uses, slot_of(stream));
+    if (auto* owned = static_cast<Ownership*>(memory.get_context())) {
+      health[owned->device].used_by_another_stream(owned->bytes);
+      streams.record_use(owned->uses, slot_of(stream));
+    }
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
     const Usage usage = allocators[checked(device)].usage();
@@ -176,6 +184,7 @@ struct TorchAllocator final : c10::DeviceAllocator {
   void resetAccumulatedStats(DeviceIndex) override {}
   void resetPeakStats(DeviceIndex device) override { allocators[checked(device)].reset_peaks(); }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+    health[checked(device)].check();
     const Usage usage = allocators[checked(device)].usage();
     return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};
   }
@@ -196,6 +205,7 @@ REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &torch_allocator);
 struct Event {
   std::chrono::steady_clock::time_point recorded;
   Moment moment;
+  DeviceIndex device = 0;
   bool was_asked = false;
 };
 
@@ -234,15 +244,24 @@ struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const Stream& stream) const override { return streams.is_idle(slot_of(stream)); }
-  void synchronizeStream(const Stream& stream) const override { streams.synchronize(slot_of(stream)); }
-  void synchronizeDevice(const DeviceIndex device) const override { streams.synchronize_device(device); }
+  void synchronizeStream(const Stream& stream) const override {
+    health[stream.device_index()].wait();
+    streams.synchronize(slot_of(stream));
+  }
+  void synchronizeDevice(const DeviceIndex device) const override {
+    health[device].wait();
+    streams.synchronize_device(device);
+  }
 
   void record(void** event, const Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
+    health[stream.device_index()].check();
     if (*event == nullptr) *event = new Event();
-    *static_cast<Event*>(*event) = {std::chrono::steady_clock::now(), streams.record(slot_of(stream))};
+    *static_cast<Event*>(*event) = {std::chrono::steady_clock::now(), streams.record(slot_of(stream)),
+                                    stream.device_index()};
   }
   void destroyEvent(void* event, const DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   void block(void* event, const Stream& stream) const override {
+    health[stream.device_index()].check();
     streams.wait(slot_of(stream), static_cast<Event*>(event)->moment);
   }
   // Not done yet, for whoever asks only once; who keeps asking must find it done at some time.
@@ -251,8 +270,12 @@ struct DeviceGuard final : c10::impl::DeviceGuardImplInterface {
     if (std::exchange(asked->was_asked, true)) streams.synchronize(asked->moment);
     return streams.is_done(asked->moment);
   }
-  void synchronizeEvent(void* event) const override { streams.synchronize(static_cast<Event*>(event)->moment); }
+  void synchronizeEvent(void* event) const override {
+    health[static_cast<Event*>(event)->device].wait();
+    streams.synchronize(static_cast<Event*>(event)->moment);
+  }
   double elapsedTime(void* first, void* second, const DeviceIndex) const override {
+    health[static_cast<Event*>(first)->device].check();
     const bool done = streams.is_done(static_cast<Event*>(first)->moment) &&
                       streams.is_done(static_cast<Event*>(second)->moment);
     TORCH_CHECK(done, "device not ready: wait for both events before asking for the time between them");
@@ -403,6 +426,9 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  for (const Tensor& each : {from, to})
+    if (!each.is_cpu()) health[each.device().index()].work();
+  if (to.is_cpu() && !non_blocking) health[from.device().index()].wait();
   const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
   if (bytes == 0) return to;
   if (from.is_cpu() || to.is_cpu()) {
@@ -428,6 +454,7 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
 
 at::Scalar local_scalar(const Tensor& tensor) {
   ++scalar_reads;
+  health[tensor.device().index()].wait();
   use(tensor, /*writes=*/false);
   streams.synchronize(current_slot(tensor.device().index()));
   return at::_local_scalar_dense(lend_to_cpu(tensor));
@@ -449,6 +476,7 @@ class FallbackCall {
     }
     check_host_arguments();
     if (!device_) device_ = Device(kSimulated, index_or_current(to_simulated() ? target_ : optional<Device>()));
+    health[device_->index()].work();
     TORCH_CHECK(kernel_errors[device_->index()].empty(), kernel_errors[device_->index()]);
     ++kernel_calls;
     if (uses_workspace_) prepare_workspace();
@@ -638,6 +666,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   TORCH_CHECK(query.device() == key.device() && query.device() == value.device() &&
                   (!mask || mask->device() == query.device()),
               "Expected all tensors to be on the same device (in scaled_dot_product_attention)");
+  health[query.device().index()].work();
   ++kernel_calls;
   for (const Tensor& tensor : {query, key, value, mask.value_or(Tensor())}) use(tensor, /*writes=*/false);
   streams.begin(current_slot(query.device().index()));
@@ -704,7 +733,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("set_workspace", [](DeviceIndex device, size_t bytes) { workspace_bytes[checked(device)] = bytes; });
   m.def("clear_workspaces", [] { workspaces.clear(); });
-  m.def("set_limit", [](DeviceIndex device, size_t bytes) { allocators[checked(device)].set_limit(bytes); });
+  m.def("set_limit", [](DeviceIndex device, size_t bytes) {
+    health[checked(device)].check();
+    allocators[device].set_limit(bytes);
+  });
   m.def("set_capability",
         [](DeviceIndex device, int major, int minor) { capabilities[checked(device)] = Capability{major, minor}; });
   m.def("capability", [](DeviceIndex device) {
@@ -715,7 +747,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("fail_after", [](DeviceIndex device, int64_t n) { allocators[checked(device)].fail_after(n); });
   m.def("set_allocation_error", [](DeviceIndex device, std::string text) { allocation_errors[checked(device)] = text; });
   m.def("set_kernel_error", [](DeviceIndex device, std::string text) { kernel_errors[checked(device)] = text; });
-  m.def("empty_cache", [] { torch_allocator.emptyCache(); });
+  m.def("empty_cache", [] { torch_allocator.emptyCache(); }, pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("synchronize", [](DeviceIndex device) { streams.synchronize_device(checked(device)); });
   m.def("watch_host_memory", &ProtectedPages::watch);
   m.def("take_races", [] {
@@ -728,6 +760,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("pinned", [] {
     return std::map<std::string, size_t>{{"operations", PinnedAllocator::operations()},
                                          {"bytes", PinnedAllocator::pinned_bytes()}};
+  });
+  m.def("die_after", [](DeviceIndex device, int64_t operations, std::string message, bool all_devices) {
+    health[checked(device)].die_after(operations, std::move(message), all_devices);
+  });
+  m.def("hang", [](DeviceIndex device, int64_t operations) { health[checked(device)].hang(operations); });
+  m.def("release", [](DeviceIndex device) { health[checked(device)].release(); });
+  m.def("cure", [] {
+    Health::cure();
+    for (Health& each : health) {
+      each.die_after(-1, "", false);
+      each.release();
+    }
   });
   m.def("reset_peaks", [](DeviceIndex device) { allocators[checked(device)].reset_peaks(); });
   m.def("reset_high_water", [](DeviceIndex device) { allocators[checked(device)].reset_high_water(); });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +13,7 @@ from ultimate_embedder.devices.simulated.collectives import supply_collectives
 from ultimate_embedder.errors import UsageError
 
 SIMULATED = "simulated"
+FAULTS_VARIABLE = "ULTIMATE_EMBEDDER_SIMULATED_FAULTS"
 T4_CAPABILITY = (7, 5)  # what the cards that most people have would say
 
 _controls: SimulatedControls | None = None
@@ -19,10 +22,28 @@ _controls: SimulatedControls | None = None
 def simulate(capacities_bytes: Sequence[int]) -> SimulatedControls:
     """Have one simulated device per capacity. torch takes such a device once a process; later calls resize it."""
     global _controls
+    first = _controls is None
     if _controls is None:
         _controls = _register()
     _controls.resize(capacities_bytes)
+    if first:
+        _break_as_told(_controls)
     return _controls
+
+
+def _break_as_told(controls: SimulatedControls) -> None:
+    """Let devices of this process die as the environment says, for processes that a test cannot reach otherwise.
+
+    `0@200=MESSAGE` kills device 0 after 200 operations, `0@200!=MESSAGE` all others with it, and `0@200~` lets it hang.
+    Several are separated by commas; what follows a `|` is for the next process.
+    """
+    mine, _, rest = os.environ.get(FAULTS_VARIABLE, "").partition("|")
+    os.environ[FAULTS_VARIABLE] = rest
+    for device, operations, kind, message in re.findall(r"(\d+)@(\d+)(=|!=|~)([^,]*)", mine):
+        if kind == "~":
+            controls.hang(int(device), int(operations))
+        else:
+            controls.die_after(int(device), int(operations), message, all_devices=kind == "!=")
 
 
 class SimulatedControls:
@@ -38,6 +59,7 @@ class SimulatedControls:
         most = self._extension.most_devices()
         if not 0 < len(capacities_bytes) <= most:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
+        self._extension.cure()
         for device in range(self._extension.device_count()):
             self._extension.synchronize(device)
         self._extension.clear_workspaces()
@@ -91,6 +113,21 @@ class SimulatedControls:
     def clear_workspaces(self) -> None:
         """Free what matrix products keep, on all devices."""
         self._extension.clear_workspaces()
+
+    def die_after(self, device: int, operations: int, message: str, *, all_devices: bool = False) -> None:
+        """Let a device die when it has done so many more kernels and copies; it raises `message` from then on.
+
+        `all_devices`: every other device of the process raises it too, as after some errors of a card.
+        """
+        self._extension.die_after(device, operations, message, all_devices)
+
+    def hang(self, device: int, operations: int = 0) -> None:
+        """Let everybody who waits for the device wait until it is released, when it has done so many operations."""
+        self._extension.hang(device, operations)
+
+    def release(self, device: int) -> None:
+        """Let a device that hangs go on."""
+        self._extension.release(device)
 
     def usage(self, device: int) -> dict[str, int]:
         """The allocator's own books, `high_water` (the most that reserved + external has been) among them."""

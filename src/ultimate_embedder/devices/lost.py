@@ -1,0 +1,94 @@
+"""Which errors mean that a card is lost to this process, and how a lost one is kept from doing more harm.
+
+After such an error every further call on the card raises, and only a new process can use it again, if anything can.
+Other cards usually go on (each has a context of its own), but not always: whether one does is found out by a kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# as the driver spells them, from the errors after which "the process must be terminated and relaunched"
+LOST = (
+    "unspecified launch failure",
+    "illegal memory access",
+    "device-side assert",
+    "launch timed out",
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "hardware stack error",
+    "illegal instruction",
+    "misaligned address",
+    "invalid program counter",
+    "operation not supported on global/shared address space",
+    "context is destroyed",
+)
+# the card is not there any more: a new process will not find it either
+GONE = ("fallen off the bus", "GPU is lost", "-capable device is detected", "devices are busy or unavailable")
+# these have other causes too: a kernel decides
+DOUBTFUL = (
+    "unknown error",
+    "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUBLAS_STATUS_INTERNAL_ERROR",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR",
+    "driver shutting down",
+    "invalid device context",
+)
+
+
+def says_lost(error: BaseException) -> bool:
+    """Whether an error leaves no doubt that the card which it is about is lost."""
+    return isinstance(error, RuntimeError) and _has_any(str(error), (*LOST, *GONE))
+
+
+def is_doubtful(error: BaseException) -> bool:
+    """Whether an error may mean that."""
+    return isinstance(error, RuntimeError) and _has_any(str(error), DOUBTFUL)
+
+
+def is_gone(reason: str) -> bool:
+    """Whether a card was lost in a way that a new process does not mend."""
+    return _has_any(reason, GONE)
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error says, without tracebacks of other threads before it, and advice after it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    known = (line for line in lines if _has_any(line, (*LOST, *GONE, *DOUBTFUL)))
+    return next(known, lines[0]).rpartition("Error: ")[2]
+
+
+def never_free(tensors: Any, error: BaseException, places: Sequence[torch.device]) -> None:
+    """Keep tensors on lost devices until the process ends: these, and those that the frames of an error refer to.
+
+    Freeing one that another stream has used records an event, which fails on a lost card; torch does that in a
+    destructor, so that the whole process would end. `nn.DataParallel` has such tensors of its own.
+    """
+    frames, following = [], error.__traceback__
+    while following is not None:
+        frames.append(following.tb_frame)
+        following = following.tb_next
+    found = _tensors_in([tensors, *(list(frame.f_locals.values()) for frame in frames)])
+    kept = [tensor for tensor in found if tensor.device in places]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(item)
+
+
+def _has_any(text: str, fragments: tuple[str, ...]) -> bool:
+    return any(fragment in text for fragment in fragments)

@@ -1,0 +1,158 @@
+"""A run that goes on in a fresh process, from the command line and from scripts: one story, told once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.support.clock import HANG_S, wait_until
+from tests.support.faults import (
+    ILLEGAL_ACCESS,
+    LAUNCH_FAILURE,
+    TEXTS,
+    events_of,
+    run_with,
+    stored_rows,
+    vectors_of,
+    write_texts,
+)
+from tests.support.tiny_models import tiny_model
+from ultimate_embedder.devices.simulated.accelerator import FAULTS_VARIABLE
+
+SCRIPT = """
+import ultimate_embedder
+summary = ultimate_embedder.embed({chunks!r}, {output!r}, models={model!r}, {options})
+print("ended:", summary.collections[0].status, len(summary.collections[0].passes))
+"""
+
+
+@pytest.fixture(scope="module")
+def chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    return str(tiny_model("bert"))
+
+
+@pytest.fixture(scope="module")
+def reference(chunks: Path, model: str, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    output = tmp_path_factory.mktemp("reference")
+    run_with(chunks, output, models=model, devices="cpu")
+    return vectors_of(output)
+
+
+def start(*command: str, faults: str, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, FAULTS_VARIABLE: faults}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([sys.executable, *command], env=environment, **pipes)
+
+
+def embed(chunks: Path, output: Path, model: str, *more: str) -> list[str]:
+    options = ["--models", model, "--devices", "simulated:2x64MiB", "--precision", "fp32", "--batch-tokens", "512"]
+    command = ["-m", "ultimate_embedder", "embed", str(chunks), "--output", str(output)]
+    return [*command, *options, "--export", "npy", *more]
+
+
+def counted(output: Path) -> dict[str, int]:
+    if not (output / "events.jsonl").exists():
+        return {"fresh_process": 0}
+    names = [event.get("kind") or event["event"] for event in events_of(output)]
+    return {name: names.count(name) for name in ("RunStarted", "RunFinished", "fresh_process", "device_lost")}
+
+
+def test_the_command_goes_on_by_itself(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
+    process = start(*embed(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    (collection,) = summary["collections"]
+    (current,) = collection["passes"]
+    assert (collection["status"], current["encoded_texts"], current["stored_texts"]) == ("completed", TEXTS, 0)
+    assert counted(tmp_path) == {"RunStarted": 1, "RunFinished": 1, "fresh_process": 1, "device_lost": 2}
+    assert stored_rows(tmp_path) == TEXTS
+    assert err.count("a fresh process goes on") == 1
+    np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
+
+
+def test_a_card_that_dies_twice_is_left_out(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
+    # the second process loses both cards too: 0 for the second time, with 1; nothing is left for a third
+    faults = f"0@400!={ILLEGAL_ACCESS}|0@400!={LAUNCH_FAILURE}"
+    process = start(*embed(chunks, tmp_path, model, "--json"), faults=faults)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    (collection,) = json.loads(out)["collections"]
+    kinds = [each["type"] for each in collection["mitigations"]]
+    assert (kinds.count("fresh_process"), kinds.count("device_lost"), kinds.count("no_device_left")) == (1, 4, 1)
+    assert collection["passes"][0]["tokens_by_device"].keys() == {"simulated:0", "simulated:1", "cpu"}
+    assert stored_rows(tmp_path) == TEXTS
+    np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
+
+
+def test_a_script_without_a_main_guard_is_not_run_twice(chunks: Path, model: str, tmp_path: Path) -> None:
+    options = "devices='simulated:2x64MiB', precision='fp32', batch_tokens=512, exports='npy', quiet=True"
+    script = SCRIPT.format(chunks=str(chunks), output=str(tmp_path), model=model, options=options)
+    process = start("-", faults=f"0@400!={ILLEGAL_ACCESS}", stdin=subprocess.PIPE)
+    out, err = process.communicate(script, timeout=HANG_S)
+    assert (process.returncode, out) == (0, "ended: completed 1\n"), err
+    assert counted(tmp_path)["fresh_process"] == 1
+
+
+def test_nobody_else_can_write_to_the_output_even_if_only_the_child_is_left(
+    chunks: Path, model: str, tmp_path: Path
+) -> None:
+    # the second process waits for its devices
+    process = start(*embed(chunks, tmp_path, model), faults=f"0@400!={ILLEGAL_ACCESS}|0@200~,1@200~")
+    wait_until(lambda: counted(tmp_path)["fresh_process"])
+    (child,) = psutil.Process(process.pid).children()
+    try:
+        assert f"in use by process {process.pid}" in refusal(chunks, tmp_path, model)
+        child.suspend()
+        process.kill()
+        process.wait()
+        assert "in use by" in refusal(chunks, tmp_path, model)
+    finally:
+        child.kill()
+        process.kill()
+
+
+def refusal(chunks: Path, output: Path, model: str) -> str:
+    other = start(*embed(chunks, output, model), faults="")
+    _, err = other.communicate(timeout=HANG_S)
+    assert other.returncode == 1
+    return err
+
+
+def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
+    process = start(*embed(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
+    wait_until(lambda: counted(tmp_path)["fresh_process"])
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 3, err
+    (collection,) = json.loads(out)["collections"]
+    assert collection["status"] == "partial"
+    assert "interrupted by SIGTERM" in collection["error"]
+    process = start(*embed(chunks, tmp_path, model), faults="")
+    process.communicate(timeout=HANG_S)
+    assert (process.returncode, stored_rows(tmp_path)) == (0, TEXTS)
+    np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
+
+
+def test_a_hanging_card_does_not_keep_the_process_from_ending(chunks: Path, model: str, tmp_path: Path) -> None:
+    process = start(*embed(chunks, tmp_path, model, "--stall-timeout", "2s"), faults="1@400~")
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 3, err
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["collections"][0]["status"] == "partial"
+    assert "simulated:1 has not finished a batch for" in summary["collections"][0]["error"]
+    assert 0 < stored_rows(tmp_path) < TEXTS
