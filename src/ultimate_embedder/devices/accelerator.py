@@ -54,7 +54,7 @@ class AcceleratorDevice:
     def __init__(
         self, kind: str, index: int, limits: MemoryLimits, clear_workspaces: Callable[[], None] | None = None
     ) -> None:
-        """`clear_workspaces` frees what libraries keep on all devices of the kind, which no device module of torch does."""
+        """`clear_workspaces` frees what libraries keep on all devices of the kind: no device module of torch does."""
         import torch
 
         self.name = f"{kind}:{index}"
@@ -82,7 +82,7 @@ class AcceleratorDevice:
             yield
 
     def _allocate_workspace(self) -> None:
-        """Let the library of matrix products take now what it keeps per thread: else it would count as the first batch's."""
+        """Let the library of matrix products take now what it keeps: else the first batch would be measured with it."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):  # a batch that needs it will fail too, and be run otherwise

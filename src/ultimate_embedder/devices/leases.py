@@ -212,7 +212,7 @@ class Leases:
         )
 
     def _release_memory(self, mine: Lease) -> bool:
-        """Release what is cached and, unless others may be computing with it, what libraries keep; whether that went."""
+        """Release what is cached and, unless others may be computing with it, what libraries keep; was it released?"""
         with self._changed:
             alone = self._held == [mine]
             if alone:

@@ -180,10 +180,11 @@ class Worker:
         return True
 
     def release_weights(self) -> None:
-        """Take the weights off the device; the next batch brings them back."""
+        """Take the weights off the device while no worker computes; the next batch brings them back."""
         with self.device.lock, self._busy:
             if self.device.has_ceiling and self._encoder.device == self.device.torch_device:
                 self._encoder.model.to("cpu")
+                self.device.release_workspaces()
                 self.device.release_cache()
                 self._released = True
 
