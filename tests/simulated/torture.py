@@ -3,7 +3,7 @@
     python -m tests.simulated.torture --cases 300
 
 A case is a model, one to three devices, a workload and what goes wrong. Afterwards: every vector is there and is
-the right one, the first device never held more than its ceiling, and nothing is left on any device.
+the right one, the first device never held more than its ceiling, nothing is left on any device, and no wait is missing.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def run_case(case: Case) -> Counter[str]:
     """Run a case, assert that all is well, and give the mitigations that it took."""
     texts = _texts(case.workload, case.seed)
     controls = simulate(case.capacities)
+    controls.watch_host_memory()
     trouble = _Trouble(case, controls)
     mitigations: Counter[str] = Counter()
     finished: list[CollectionFinished] = []
@@ -107,6 +108,8 @@ def run_case(case: Case) -> Counter[str]:
         run(config, watch, StopSwitch())
         assert finished[0].status == "completed", finished[0].error
         vectors = np.load(root / "out" / "c" / "embeddings.npy")
+    races = controls.take_races()
+    assert not races, races[0]
     _check_vectors(case, vectors, _reference(case.architecture, case.workload, case.seed))
     for device in range(len(case.capacities)):
         assert controls.usage(device)["allocated"] == 0, f"{controls.usage(device)['allocated']} bytes left on {device}"

@@ -205,9 +205,8 @@ class AcceleratorDevice:
 
     def _nothing_left(self) -> MemorySnapshot:
         """The memory of a lost card: no room, and nothing of ours."""
-        last = self.last_snapshot
-        nothing = dict.fromkeys(("free_bytes", "allocated_bytes", "reserved_bytes", "context_bytes"), 0)
-        return replace(last, external_bytes=last.total_bytes, **nothing)
+        last = replace(self.last_snapshot, allocated_bytes=0, reserved_bytes=0)
+        return replace(last, free_bytes=0, context_bytes=0, external_bytes=last.total_bytes)
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""

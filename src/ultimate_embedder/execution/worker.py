@@ -130,10 +130,10 @@ class Worker:
         return True
 
     def release_weights(self) -> None:
-        """Take the weights off the device; the next batch brings them back."""
+        """Take the weights off the device while no worker computes; the next batch brings them back."""
         with self.device.lock, self._busy:
-            if self.device.has_ceiling:
-                self._seat.take_weights(on_purpose=True)
+            if self.device.has_ceiling and self._seat.take_weights(on_purpose=True):
+                self.device.release_workspaces()
 
     def move_away(self) -> bool:
         """Leave the device for the first refuge with room, else for the CPU."""

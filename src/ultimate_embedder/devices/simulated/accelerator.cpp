@@ -305,7 +305,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   void resizePrivateUse1Bytes(const Storage& storage, size_t bytes) const override {
     c10::DeviceGuard guard(storage.device());
-    streams.begin(current_slot(storage.device().index()));
+    const Slot stream = current_slot(storage.device().index());
+    if (Ownership* owned = owner(storage)) streams.use(stream, owned->uses, /*writes=*/false);
+    streams.begin(stream);
     auto memory = torch_allocator.allocate(bytes);
     if (storage.data()) std::memcpy(memory.get(), storage.data(), std::min(bytes, storage.nbytes()));
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
