@@ -310,9 +310,8 @@ class AcceleratorDevice:
 
     def release_workspaces(self) -> None:
         """Let libraries give back what they keep, on this device and the others of its kind."""
-        if self.lost is None:
-            with self._retired_if_lost():
-                self._vendor.clear_workspaces()
+        with self._retired_if_lost():  # also where this one is lost: the others' go with the same call
+            self._vendor.clear_workspaces()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""
