@@ -194,6 +194,17 @@ def test_a_deadline_in_the_past_or_never_is_refused(chunks: Path, deadline: floa
     assert refusal(chunks, deadline=deadline) == f"--deadline {deadline}: must be a number of seconds, at least 0."
 
 
+@pytest.mark.parametrize(("timeout", "seconds"), [(90, 90.0), ("30m", 1800.0), ("1h30m", 5400.0)])
+def test_a_stall_timeout_is_a_duration(chunks: Path, timeout: Any, seconds: float) -> None:
+    assert config(chunks, stall_timeout=timeout).stall_timeout_s == seconds
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), "0s", "18:30", "soon"])
+def test_a_stall_timeout_of_nothing_or_until_a_clock_time_is_refused(chunks: Path, timeout: Any) -> None:
+    expected = f"--stall-timeout {timeout}: write a duration, such as 1h30m, 45m or 90s."
+    assert refusal(chunks, stall_timeout=timeout) == expected
+
+
 def test_a_number_in_words_is_refused(chunks: Path) -> None:
     assert refusal(chunks, max_tokens="x") == "--max-tokens 'x': not an integer."
 

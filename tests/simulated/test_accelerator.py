@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.support.clock import wait_until
 from ultimate_embedder.devices.simulated import SimulatedControls, build, simulate
 from ultimate_embedder.errors import UsageError
 
@@ -183,3 +186,64 @@ def test_importing_the_devices_registers_nothing() -> None:
     program = "import ultimate_embedder.devices, torch; print(torch.accelerator.is_available())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("all_devices", [False, True])
+def test_a_dead_device_raises_at_every_call_and_frees_without_a_word(all_devices: bool) -> None:
+    controls = simulate([64 * MiB, 64 * MiB])
+    dead, other = (torch.ones(4, device=f"simulated:{number}") for number in range(2))
+    controls.die_after(0, 1, "CUDA error: unspecified launch failure", all_devices=all_devices)
+    dead + dead
+    empty_cache = torch.get_device_module("simulated").empty_cache
+    for ask in (
+        partial(torch.add, dead, dead),
+        dead.cpu,
+        partial(torch.ones(4).to, "simulated:0"),
+        partial(torch.accelerator.synchronize, 0),
+        partial(torch.accelerator.get_memory_info, 0),
+        empty_cache,
+    ):
+        with pytest.raises(getattr(torch, "AcceleratorError", RuntimeError), match="unspecified launch failure"):
+            ask()
+    if all_devices:
+        with pytest.raises(RuntimeError, match="unspecified launch failure"):
+            other + other
+    else:
+        assert (other + other).sum() == 8
+    del dead, other, ask
+    assert [controls.usage(number)["allocated"] for number in range(2)] == [0, 0]
+    controls.resize([64 * MiB] * 2)
+    assert torch.ones(4, device="simulated:0").sum() == 4
+
+
+def test_memory_that_another_stream_used_must_not_be_freed_on_a_dead_device() -> None:
+    """As on a card: torch records an event in a destructor, which raises there."""
+    program = """
+import torch
+from ultimate_embedder.devices.simulated import simulate
+controls = simulate([64 << 20])
+tensor = torch.ones(4, device="simulated:0")
+tensor.record_stream(torch.Stream(device="simulated:0"))
+controls.die_after(0, 0, "device-side assert triggered")
+try:
+    tensor + tensor
+except RuntimeError:
+    print("still here", flush=True)
+del tensor
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "still here\n")
+    assert "terminate called" in done.stderr
+
+
+def test_who_waits_for_a_device_that_hangs_waits_until_it_is_released() -> None:
+    controls = simulate([64 * MiB])
+    event = torch.Event(device="simulated:0")
+    event.record(torch.accelerator.current_stream("simulated:0"))
+    controls.hang(0)
+    waiting = threading.Thread(target=event.synchronize, daemon=True)
+    waiting.start()
+    assert torch.accelerator.get_memory_info(0)[1] == 64 * MiB
+    assert waiting.is_alive()
+    controls.release(0)
+    wait_until(lambda: not waiting.is_alive())

@@ -52,24 +52,13 @@ MANY_BATCHES: dict[str, Any] = {"batch_tokens": 512, "devices": CARDS}
 
 
 @pytest.fixture(autouse=True)
-def controls(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedControls]:
-    """The devices' knobs; after every test there is nothing left on devices that did not die."""
+def controls() -> Iterator[SimulatedControls]:
+    """The devices' knobs; after every test the devices are empty."""
     controls = simulate([64 * MiB] * 2)
-    gc.collect()
-    before = [controls.usage(device)["allocated"] for device in range(2)]
-    dying: set[int] = set()
-    die_after = controls.die_after
-
-    def note_and_die(device: int, *about: Any, all_devices: bool = False) -> None:
-        dying.update(range(2) if all_devices else [device])
-        die_after(device, *about, all_devices=all_devices)
-
-    monkeypatch.setattr(controls, "die_after", note_and_die)
     yield controls
     controls.resize([64 * MiB] * 2)
     gc.collect()
-    for device in {0, 1} - dying:
-        assert controls.usage(device)["allocated"] == before[device]
+    assert [controls.usage(device)["allocated"] for device in range(2)] == [0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -222,12 +211,15 @@ def test_collections_that_are_done_are_not_touched_by_the_fresh_process(
     models: list[str], tmp_path: Path, controls: SimulatedControls
 ) -> None:
     for name in ("a", "b"):
-        write_texts(tmp_path, 60, name)
-    chunks = write_texts(tmp_path, 60, "c")
+        write_texts(tmp_path, 60, name, empty=2)
+    chunks = write_texts(tmp_path, 60, "c", empty=2)
     dies = when(PassFinished, lambda: controls.die_after(0, 20, ILLEGAL_ACCESS, all_devices=True))
     summary = run_with(chunks, tmp_path / "out", dies, models=models[:1], fresh=True, **MANY_BATCHES)
     assert [(each.collection, each.status) for each in summary.collections] == [(name, "completed") for name in "abc"]
     assert [len(each.passes) for each in summary.collections] == [1, 1, 1]
+    assert [(each.chunks.found, each.chunks.rejected, len(each.rejected)) for each in summary.collections] == [
+        (62, 2, 2)
+    ] * 3
     started = [event["collection"] for event in events_of(tmp_path / "out") if event["event"] == "CollectionStarted"]
     assert started == ["a", "b", "b", "c"]
     for name in "abc":
@@ -284,8 +276,9 @@ def test_if_the_cpu_cannot_go_on_either_the_run_can_be_resumed(
     assert collection.status == "partial"
     assert "every GPU stopped working, and the CPU has no room" in (collection.error or "")
     assert 0 < stored_rows(tmp_path) < TEXTS
-    run_with(chunks, tmp_path, models=models[:1], devices="cpu")
+    assert only(run_with(chunks, tmp_path, models=models[:1], **MANY_BATCHES)).status == "completed"
     assert stored_rows(tmp_path) == TEXTS
+    np.testing.assert_allclose(vectors_of(tmp_path), reference[:, :64] * np.sqrt(2), atol=1e-5)
 
 
 def test_an_error_that_is_no_death_is_still_an_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,13 @@ def controls() -> Iterator[SimulatedControls]:
     controls = simulate([64 * MiB] * 2)
     yield controls
     controls.resize([64 * MiB] * 2)  # lets everything go on that hangs
+    wait_until(no_workers)
+    gc.collect()
+    assert [controls.usage(device)["allocated"] for device in range(2)] == [0, 0]
+
+
+def no_workers() -> bool:
+    return not [thread for thread in threading.enumerate() if thread.name.startswith("worker_")]
 
 
 @pytest.fixture
@@ -158,6 +166,6 @@ def test_what_a_device_computes_after_it_was_given_up_is_not_stored(
     summary = running.result(clock)
     events, stored = len(running.seen), stored_rows(tmp_path)
     controls.release(0)
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("worker_")])
+    wait_until(no_workers)
     assert (len(running.seen), stored_rows(tmp_path)) == (events, stored)
     assert summary.collections[0].passes[0].encoded_texts == stored

@@ -25,12 +25,13 @@ UNKNOWN = "CUDA error: unknown error"
 TEXTS = 300
 
 
-def write_texts(root: Path, count: int = TEXTS, collection: str = "c") -> Path:
+def write_texts(root: Path, count: int = TEXTS, collection: str = "c", *, empty: int = 0) -> Path:
+    """A collection of texts, and of `empty` ones that are rejected."""
     rng = random.Random(0)
     folder = root / "chunks" / collection
     folder.mkdir(parents=True, exist_ok=True)
     texts = [f"{number:04} " + "word " * rng.randint(4, 24) for number in range(count)]
-    (folder / "t_chunks.json").write_text(json.dumps(texts))
+    (folder / "t_chunks.json").write_text(json.dumps(texts + [" "] * empty))
     return root / "chunks"
 
 

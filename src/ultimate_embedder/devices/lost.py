@@ -42,6 +42,8 @@ DOUBTFUL = (
     "invalid device context",
 )
 
+_kept: list[list[torch.Tensor]] = []
+
 
 def says_lost(error: BaseException) -> bool:
     """Whether an error leaves no doubt that the card which it is about is lost."""
@@ -49,8 +51,9 @@ def says_lost(error: BaseException) -> bool:
 
 
 def is_doubtful(error: BaseException) -> bool:
-    """Whether an error may mean that."""
-    return isinstance(error, RuntimeError) and _has_any(str(error), DOUBTFUL)
+    """Whether an error may mean that: one of those above, or one of the driver that is not known here."""
+    from_driver = type(error).__name__ == "AcceleratorError"  # torch has it from 2.8 on
+    return isinstance(error, RuntimeError) and (from_driver or _has_any(str(error), DOUBTFUL))
 
 
 def is_gone(reason: str) -> bool:
@@ -76,8 +79,14 @@ def never_free(tensors: Any, error: BaseException, places: Sequence[torch.device
         frames.append(following.tb_frame)
         following = following.tb_next
     found = _tensors_in([tensors, *(list(frame.f_locals.values()) for frame in frames)])
-    kept = [tensor for tensor in found if tensor.device in places]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    if not _kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # else it would be emptied at the end of the process
+    _kept.append([tensor for tensor in found if tensor.device in places])
+
+
+def free_kept() -> None:
+    """Free what was kept: the devices work again, as only simulated ones do."""
+    _kept.clear()
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

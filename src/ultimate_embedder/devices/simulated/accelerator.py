@@ -8,6 +8,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from ultimate_embedder.devices.lost import free_kept
 from ultimate_embedder.devices.simulated.build import load_extension
 from ultimate_embedder.devices.simulated.collectives import supply_collectives
 from ultimate_embedder.errors import UsageError
@@ -60,6 +61,7 @@ class SimulatedControls:
         if not 0 < len(capacities_bytes) <= most:
             raise UsageError(f"there can be 1 to {most} simulated devices, not {len(capacities_bytes)}.")
         self._extension.cure()
+        free_kept()
         for device in range(self._extension.device_count()):
             self._extension.synchronize(device)
         self._extension.clear_workspaces()
