@@ -19,7 +19,7 @@ from ultimate_embedder.config import cache_folder
 from ultimate_embedder.errors import UsageError
 
 MODULE = "simulated_accelerator"
-SOURCES = ("caching_allocator.h", "pinned_memory.h", "streams.h", "workspaces.h", "accelerator.cpp")
+SOURCES = ("caching_allocator.h", "clocks.h", "pinned_memory.h", "streams.h", "workspaces.h", "accelerator.cpp")
 
 
 def load_extension() -> ModuleType:
