@@ -496,7 +496,7 @@ class FallbackCall {
   void prepare_workspace() const {
     const DeviceIndex device = device_->index();
     if (const size_t bytes = workspace_bytes[device])
-      workspaces.prepare(device, current_slot(device), [=] { return owned_memory(device, bytes); });
+      workspaces.prepare(current_slot(device), [=] { return owned_memory(device, bytes); });
   }
 
   bool to_simulated() const { return target_ && target_->type() == kSimulated; }

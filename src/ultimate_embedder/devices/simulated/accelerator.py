@@ -109,7 +109,7 @@ class SimulatedControls:
         self._extension.fail_after(device, allocations)
 
     def set_workspace(self, device: int, used_bytes: int) -> None:
-        """Let matrix products keep this much per thread and stream, from the next first one on."""
+        """Let matrix products keep this much per stream, from the next first one on."""
         self._extension.set_workspace(device, used_bytes)
 
     def clear_workspaces(self) -> None:

@@ -19,7 +19,7 @@ from ultimate_embedder.config import cache_folder
 from ultimate_embedder.errors import UsageError
 
 MODULE = "simulated_accelerator"
-SOURCES = ("caching_allocator.h", "health.h", "pinned_memory.h", "streams.h", "workspaces.h", "accelerator.cpp")
+MAIN_SOURCE = "accelerator.cpp"  # includes the headers beside it
 
 
 def load_extension() -> ModuleType:
@@ -39,8 +39,8 @@ def _fingerprint() -> str:
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {platform.machine()}".encode())
-    for name in SOURCES:
-        digest.update(_source(name).read_bytes())
+    for source in [*sorted(_source(MAIN_SOURCE).parent.glob("*.h")), _source(MAIN_SOURCE)]:
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -82,7 +82,7 @@ def _command(compiler: str, built: Path) -> list[str]:
         *options,
         *defines,
         *includes,
-        str(_source("accelerator.cpp")),
+        str(_source(MAIN_SOURCE)),
         *libraries,
         *links,
         "-o",
