@@ -58,8 +58,8 @@ check: lint types test  ## what CI runs: lint, types, tests
 generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
-torture: $(STAMP)  ## 300 seeded runs on simulated devices that are too small, shared or failing
-	$(BIN)/python -m tests.simulated.torture --cases 300
+torture: $(STAMP)  ## 1,000 seeded runs on simulated devices that are too small, shared, failing or dying; 100 that are killed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000
 	$(BIN)/python -m tests.simulated.crash --cases 100
 
 mutations: $(STAMP)  ## remove every wait for a stream or an event, one by one: a test must fail each time

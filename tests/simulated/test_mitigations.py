@@ -58,6 +58,7 @@ def test_both_mitigations_save_memory_and_change_nothing(architecture: Architect
         streamed = peak_of(encoder, batch, reference)
     stream.close()
     assert encoder.device.type == "cpu"
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
     assert streamed < plain
     assert chunked < plain or (architecture == "mpnet" and chunked == plain)  # its attention takes more
@@ -105,6 +106,7 @@ def test_a_stream_pins_once_keeps_its_weights_on_the_host_and_leaves_nothing() -
     tensors = sum(len(layer.state_dict()) for layer in repeated_layers(encoder.model))
     assert pinned["operations"] - before["operations"] == tensors
     stream.leave()
+    controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
     encoder.model.to("simulated:0")
     sent = controls.traffic()["device_to_host"]

@@ -40,5 +40,5 @@ def test_every_wait_is_removed_once_and_each_copy_before_one_is_moved_behind_it(
 def test_the_waits_of_the_product_are_found() -> None:
     assert {mutation.path for mutation in all_mutations(PROJECT)} >= {
         PRODUCT / Path("devices/accelerator.py"),
-        PRODUCT / Path("models/layers.py"),
+        PRODUCT / Path("models/streaming.py"),
     }

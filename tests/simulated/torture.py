@@ -1,6 +1,6 @@
-"""Torture: seeded runs on simulated devices that are too small, shared, or failing. Every one must complete.
+"""Torture: seeded runs on simulated devices that are too small, shared, failing or dying. Every one must complete.
 
-    python -m tests.simulated.torture --cases 300
+    python -m tests.simulated.torture --cases 1000
 
 A case is a model, one to three devices, a workload and what goes wrong. Afterwards: every vector is there and is
 the right one, the first device never held more than its ceiling, nothing is left on any device, and no wait is missing.
@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import json
+import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +30,7 @@ from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
 from ultimate_embedder.config import Precision
 from ultimate_embedder.devices import MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
-from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event, Mitigated
+from ultimate_embedder.events import BatchEncoded, CollectionFinished, Event, LeaseAcquired, Mitigated
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
 from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run
@@ -34,6 +38,19 @@ from ultimate_embedder.stop import StopSwitch
 
 MiB = 1 << 20
 ROOMY = 4096 * MiB
+NO_ROOM = (
+    "",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDA driver error: out of memory",
+)
+DEATHS = (
+    "CUDA error: unspecified launch failure",
+    "CUDA error: an illegal memory access was encountered",
+    "CUDA error: GPU 0000:00:04.0 has fallen off the bus",
+)
+PER_PROCESS = 20  # cases; one that kills its process takes no more along
 AGREEMENT = {"fp32": 0.99999, "fp16": 0.999}
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 
@@ -48,11 +65,22 @@ class Case:
     workload: str
     capacities: tuple[int, ...]
     external: bool
-    failures: bool
+    failures: str | None
+    """What an allocation raises that fails at random; an empty text: `OutOfMemoryError`."""
+    context: bool
+    """Whether the driver takes memory of its own when the first kernel runs."""
+    dying: int | None
+    """The device that dies, if one does; another is left."""
 
     def __str__(self) -> str:
         sizes = "+".join(f"{capacity / MiB:.0f}" for capacity in self.capacities)
-        trouble = "".join(word for word, on in ((" external", self.external), (" failures", self.failures)) if on)
+        troubles = {
+            "external": self.external,
+            f"failures ({self.failures})": self.failures is not None,
+            "context": self.context,
+            f"device {self.dying} dies": self.dying is not None,
+        }
+        trouble = "".join(f", {word}" for word, on in troubles.items() if on)
         return f"seed {self.seed}: {self.architecture} {self.precision} {self.workload} on {sizes} MiB{trouble}"
 
 
@@ -70,7 +98,9 @@ def make_case(seed: int) -> Case:
         workload=rng.choice(["short", "long-tailed", "worst"]),
         capacities=capacities,
         external=rng.random() < 0.4,
-        failures=rng.random() < 0.3,
+        failures=rng.choice(NO_ROOM) if rng.random() < 0.3 else None,
+        context=rng.random() < 0.3,
+        dying=rng.randrange(len(capacities)) if len(capacities) > 1 and rng.random() < 0.3 else None,
     )
 
 
@@ -78,6 +108,7 @@ def run_case(case: Case) -> Counter[str]:
     """Run a case, assert that all is well, and give the mitigations that it took."""
     texts = _texts(case.workload, case.seed)
     controls = simulate(case.capacities)
+    gc.collect()  # a device that died in an earlier case works again: what it held can be freed
     controls.watch_host_memory()
     trouble = _Trouble(case, controls)
     mitigations: Counter[str] = Counter()
@@ -88,6 +119,8 @@ def run_case(case: Case) -> Counter[str]:
             mitigations[event.kind] += 1
         if isinstance(event, CollectionFinished):
             finished.append(event)
+        if isinstance(event, LeaseAcquired):
+            trouble.begin()
         if isinstance(event, BatchEncoded):
             trouble.after_batch(event.device)
 
@@ -104,32 +137,41 @@ def run_case(case: Case) -> Counter[str]:
             precision=case.precision,
             exports="npy",
         )
-        trouble.begin()
         run(config, watch, StopSwitch())
         assert finished[0].status == "completed", finished[0].error
         vectors = np.load(root / "out" / "c" / "embeddings.npy")
     races = controls.take_races()
     assert not races, races[0]
     _check_vectors(case, vectors, _reference(case.architecture, case.workload, case.seed))
-    for device in range(len(case.capacities)):
+    for device in set(range(len(case.capacities))) - {case.dying}:
         assert controls.usage(device)["allocated"] == 0, f"{controls.usage(device)['allocated']} bytes left on {device}"
-    if not case.failures:
+    if case.failures is None:
         ceiling = MemoryLimits().ceiling_bytes(0, case.capacities[0])
         assert controls.usage(0)["high_water"] <= ceiling, f"{controls.usage(0)['high_water']} > {ceiling}"
     return mitigations
 
 
 class _Trouble:
-    """Other processes that come and go, and allocations that fail."""
+    """Other processes that come and go, allocations that fail, a device that dies."""
 
     def __init__(self, case: Case, controls: SimulatedControls) -> None:
         self._case = case
         self._controls = controls
         self._rng = random.Random(case.seed + 1)
+        self._begun = False
 
     def begin(self) -> None:
-        if self._case.failures:
+        """When the first lease begins: opening devices makes them healthy."""
+        if self._begun:
+            return
+        self._begun = True
+        for device, capacity in enumerate(self._case.capacities):
+            self._controls.set_context(device, capacity // 50 if self._case.context else 0)
+            self._controls.set_allocation_error(device, self._case.failures or "")
+        if self._case.failures is not None:
             self._controls.fail_after(0, self._rng.randrange(2000))
+        if self._case.dying is not None:
+            self._controls.die_after(self._case.dying, self._rng.randrange(4000), self._rng.choice(DEATHS))
 
     def after_batch(self, device: str) -> None:
         # only on the device that has just finished a batch: elsewhere a forward may be under way
@@ -139,7 +181,7 @@ class _Trouble:
         if self._case.external and self._rng.random() < 0.5:
             share = self._rng.choice([0.0, 0.0, 0.1, 0.3, 0.5])
             self._controls.set_external(index, int(self._case.capacities[index] * share))
-        if self._case.failures and self._rng.random() < 0.3:
+        if self._case.failures is not None and self._rng.random() < 0.3:
             self._controls.fail_after(index, self._rng.randrange(300))
 
 
@@ -202,26 +244,63 @@ def _reference(architecture: Architecture, workload: str, seed: int) -> np.ndarr
     return np.concatenate(rows).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How some cases went."""
+
+    failures: tuple[str, ...] = ()
+    mitigations: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(self.failures + other.failures, self.mitigations + other.mitigations)
+
+
+def run_cases(seeds: range) -> Outcome:
+    """Run cases in this process, one after the other."""
+    done = Outcome()
+    for seed in seeds:
+        case = make_case(seed)
+        try:
+            done += Outcome(mitigations=run_case(case))
+        except AssertionError as error:
+            done += Outcome((f"{case}: {error}",))
+    return done
+
+
+def run_in_process(seeds: range) -> Outcome:
+    """Run cases in a process of their own, which may die of them."""
+    command = [sys.executable, "-m", "tests.simulated.torture", "--seeds", f"{seeds.start}:{seeds.stop}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Outcome((f"seeds {seeds.start} to {seeds.stop - 1}: exit {done.returncode}: {done.stderr[-400:]}",))
+    told = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(tuple(told["failures"]), Counter(told["mitigations"]))
+
+
 def main() -> int:
     """Run many cases and say how they went."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--seeds", help="START:STOP: run these here, and print a line of JSON")
     options = parser.parse_args()
-    started = time.monotonic()
-    failed, mitigations = 0, Counter[str]()
-    for seed in range(options.first, options.first + options.cases):
-        case = make_case(seed)
-        try:
-            mitigations += run_case(case)
-        except AssertionError as error:
-            failed += 1
-            print(f"FAILED {case}: {error}", flush=True)
-        if (seed + 1) % 25 == 0:
-            print(f"{seed + 1 - options.first} cases in {time.monotonic() - started:.0f} s", flush=True)
-    print(f"mitigations: {dict(mitigations.most_common())}")
-    print(f"{options.cases - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    if options.seeds:
+        done = run_cases(range(*map(int, options.seeds.split(":"))))
+        print(json.dumps({"failures": done.failures, "mitigations": done.mitigations}))
+        return 0
+    started, done, ended = time.monotonic(), Outcome(), 0
+    seeds = range(options.first, options.first + options.cases)
+    parts = [seeds[start : start + PER_PROCESS] for start in range(0, len(seeds), PER_PROCESS)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for part, outcome in zip(parts, pool.map(run_in_process, parts), strict=True):
+            done += outcome
+            ended += len(part)
+            print("".join(f"FAILED {failure}\n" for failure in outcome.failures), end="")
+            print(f"{ended} cases in {time.monotonic() - started:.0f} s", flush=True)
+    print(f"mitigations: {dict(done.mitigations.most_common())}")
+    print(f"{options.cases - len(done.failures)} passed, {len(done.failures)} failed")
+    return 1 if done.failures else 0
 
 
 if __name__ == "__main__":

@@ -69,8 +69,11 @@ def plan_batches(
     most_rows: int | None = None,
     *,
     avoid_padding: bool = False,
+    pad_multiple: int = 1,
 ) -> list[Batch]:
     """Cover all rows with batches of at most `budget_tokens` padded tokens; a longer row goes alone.
+
+    Rows of several lengths count as padded to the next multiple of `pad_multiple`.
 
     `avoid_padding` ends a batch early, at half the budget at the least, where more rows would be mostly padding.
 
@@ -83,7 +86,8 @@ def plan_batches(
     start = 0
     while start < len(order):
         longest = int(lengths[order[start]])
-        rows = max(1, budget_tokens // max(1, longest))
+        padded = -(-longest // pad_multiple) * pad_multiple
+        rows = max(1, budget_tokens // max(1, padded))
         rows = min(rows, most_rows) if most_rows else rows
         if avoid_padding:
             rows = _rows_with_little_padding(lengths[order[start : start + rows]])

@@ -83,15 +83,22 @@ def _open_cards(
     devices: list[Device] = []
     for index in range(count):
         try:
-            device = AcceleratorDevice(kind, index, limits, vendor)
-            device.try_kernel()
-            device.release_workspaces()
-            device.release_cache()
+            devices.append(_open_card(kind, index, limits, vendor))
         except RuntimeError as error:
             report(f"{kind}:{index} is not used: {_why_it_cannot_compute(error, vendor)}")
-        else:
-            devices.append(device)
     return devices
+
+
+def _open_card(kind: str, index: int, limits: MemoryLimits, vendor: Vendor) -> Device:
+    device = AcceleratorDevice(kind, index, limits, vendor)
+    try:
+        device.try_kernel()
+    except RuntimeError as error:
+        if not device.is_out_of_memory(error):  # a full card may have room later
+            raise
+    device.release_workspaces()
+    device.release_cache()
+    return device
 
 
 def _why_it_cannot_compute(error: RuntimeError, vendor: Vendor) -> str:

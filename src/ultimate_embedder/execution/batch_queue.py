@@ -22,6 +22,8 @@ class BatchLimits:
     """Whether each batch has the whole budget; else a small window is cut into several."""
     most_rows: int | None = None
     avoid_padding: bool = False
+    pad_multiple: int = 1
+    """Rows of several lengths are padded to a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -114,5 +116,12 @@ class BatchQueue:
         self._on_window(window)
         lengths, limits = window.texts.lengths, self._limits
         budget = limits.budget_tokens if limits.fixed else window_budget(lengths, limits.budget_tokens)
-        for batch in plan_batches(lengths, budget, window.keys, limits.most_rows, avoid_padding=limits.avoid_padding):
+        for batch in plan_batches(
+            lengths,
+            budget,
+            window.keys,
+            limits.most_rows,
+            avoid_padding=limits.avoid_padding,
+            pad_multiple=limits.pad_multiple,
+        ):
             self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))

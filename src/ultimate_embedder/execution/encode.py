@@ -21,7 +21,7 @@ from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.models import Encoder
+from ultimate_embedder.models import PAD_MULTIPLE, Encoder
 from ultimate_embedder.planning import PassPlan, Rows, TaskResult
 
 
@@ -82,8 +82,14 @@ def _limits(plan: PassPlan, device: Device, encoder: Encoder) -> BatchLimits:
     """How large batches may be: as asked for, else what suits model and device; shared by all workers of a pass."""
     tokens = plan.batch_tokens or device.fixed_budget_tokens or _card_tokens(encoder, device)
     fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
-    padded = plan.identity.layout != "packed"
-    return BatchLimits(tokens * device.lanes, fixed, plan.batch_rows, avoid_padding=padded)
+    layout = plan.identity.layout
+    return BatchLimits(
+        tokens * device.lanes,
+        fixed,
+        plan.batch_rows,
+        avoid_padding=layout != "packed",
+        pad_multiple=PAD_MULTIPLE if layout == "bucketed" else 1,
+    )
 
 
 def _card_tokens(encoder: Encoder, device: Device) -> int:

@@ -21,6 +21,7 @@ from ultimate_embedder.batching import (
     length_bucket,
 )
 from ultimate_embedder.execution.packing import layout_of
+from ultimate_embedder.models import padded_length
 from ultimate_embedder.types import MemorySnapshot
 
 
@@ -43,13 +44,13 @@ class Learned:
         """What rows of these lengths take on a device, at the peak."""
         rows = _full_rows(lengths, packed)
         rows_each = rows if lanes == 1 else math.ceil(rows / lanes)
-        return self.memory.allocated_bytes(rows_each, int(lengths.max()), layout_of(lengths, packed))
+        return self.memory.allocated_bytes(rows_each, _length(lengths, packed), layout_of(lengths, packed))
 
     def learn(self, lengths: np.ndarray, packed: bool, before: MemorySnapshot, after: MemorySnapshot) -> None:
         """A batch of rows of these lengths was run whole: see what it took."""
         used = after.peak_bytes - before.allocated_bytes
         layout: Layout = layout_of(lengths, packed)
-        self.memory.observe(_full_rows(lengths, packed), int(lengths.max()), layout, used)
+        self.memory.observe(_full_rows(lengths, packed), _length(lengths, packed), layout, used)
         if after.peak_reserved_bytes > before.reserved_bytes:
             self.memory.observe_reserved(after.peak_bytes, after.peak_reserved_bytes)
         if self.allowance is not None:
@@ -79,6 +80,11 @@ class Learned:
     def forget_way(self, length: int) -> None:
         """A batch of this length was run whole."""
         self.detours.pop(length_bucket(length), None)
+
+
+def _length(lengths: np.ndarray, packed: bool) -> int:
+    """The length of each row as a card sees it."""
+    return int(lengths.max()) if packed else padded_length(lengths, on_card=True)
 
 
 def _full_rows(lengths: np.ndarray, packed: bool) -> float:

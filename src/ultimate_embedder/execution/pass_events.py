@@ -36,6 +36,12 @@ class PassEvents:
         self._emit = emit
         self._batch_numbers = itertools.count()
 
+    def of(self, plan: PassPlan) -> PassEvents:
+        """The events of the same pass when it is planned again, with another identity perhaps; batches count on."""
+        events = PassEvents(plan, self.collection, self._emit)
+        events._batch_numbers = self._batch_numbers
+        return events
+
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
         """The pass is about to begin."""
         self._emit(

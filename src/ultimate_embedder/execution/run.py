@@ -66,7 +66,8 @@ class _Progress:
     placed: set[tuple[str, str]] = field(default_factory=set)
     """Companions and their devices."""
     done: dict[str, TaskResult] = field(default_factory=dict)
-    events: dict[str, PassEvents] = field(default_factory=dict)
+    events: dict[int, PassEvents] = field(default_factory=dict)
+    """By number of the pass."""
     mode: tuple[str, str] | None = None
     """The mode, and why it was chosen."""
 
@@ -163,7 +164,7 @@ def _report_mode(mode: str, why: str, collection: CollectionWork, session: Sessi
     )
 
 
-def _works(collection: CollectionWork, emit: Emit, events: dict[str, PassEvents]) -> list[PassWork]:
+def _works(collection: CollectionWork, emit: Emit, events: dict[int, PassEvents]) -> list[PassWork]:
     """What each pass has to do: texts that have a vector, or equal an earlier row's, cost nothing.
 
     `events` are those of passes that are planned again: their batches are counted on.
@@ -172,9 +173,10 @@ def _works(collection: CollectionWork, emit: Emit, events: dict[str, PassEvents]
     works = []
     for plan, store in zip(collection.plans, collection.stores, strict=True):
         texts = TableTexts(collection.table, first & ~store.holds(collection.table.keys))
-        own_events = events.setdefault(fingerprint(plan.identity), PassEvents(plan, collection.name, emit))
+        known = events.get(plan.number)
+        events[plan.number] = known.of(plan) if known else PassEvents(plan, collection.name, emit)
         watch = _watch(plan, texts, collection)
-        works.append(PassWork(plan=plan, texts=texts, sink=store, events=own_events, overflow=watch))
+        works.append(PassWork(plan=plan, texts=texts, sink=store, events=events[plan.number], overflow=watch))
     return works
 
 

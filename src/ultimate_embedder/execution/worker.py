@@ -23,7 +23,7 @@ from ultimate_embedder.execution.learned import Learned
 from ultimate_embedder.execution.runner import BatchRunner
 from ultimate_embedder.execution.seat import Seat
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.models import LoadedModel, TokenizedTexts
+from ultimate_embedder.models import LoadedModel, TokenizedTexts, aligned_length
 
 NO_ROOM = "the device has no room for the whole batch"
 
@@ -156,7 +156,8 @@ class Worker:
         decision = self.learned.allow(self.device.hold_ceiling())
         layout: Layout = "packed" if self._packs else "padded"
         allowed = decision.allowance.activation_bytes
-        fit = self.learned.memory.most_rows(batch.longest, allowed, layout) * self.device.lanes
+        length = batch.longest if self._packs else aligned_length(batch.longest)
+        fit = self.learned.memory.most_rows(length, allowed, layout) * self.device.lanes
         reduced = fit < len(batch.rows)
         if reduced != self._reduced and (reduced or len(batch.rows) == planned_rows):
             self._reduced = reduced

@@ -11,7 +11,14 @@ from ultimate_embedder.models.layers import (
     repeated_layers,
     where_applicable,
 )
-from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts, padded_length
+from ultimate_embedder.models.loaded import (
+    PAD_MULTIPLE,
+    LoadedModel,
+    TokenBatch,
+    TokenizedTexts,
+    aligned_length,
+    padded_length,
+)
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
 from ultimate_embedder.models.registry import MODELS, find_spec
@@ -22,6 +29,7 @@ from ultimate_embedder.models.streaming import LayerStream
 
 __all__ = [
     "MODELS",
+    "PAD_MULTIPLE",
     "Encoder",
     "LayerStream",
     "LoadedModel",
@@ -30,6 +38,7 @@ __all__ = [
     "Reranker",
     "TokenBatch",
     "TokenizedTexts",
+    "aligned_length",
     "attention_in_pieces",
     "check_dim",
     "check_max_tokens",

@@ -29,8 +29,13 @@ def padded_length(lengths: np.ndarray, *, on_card: bool, most: int | None = None
     longest = int(lengths.max())
     if not on_card or longest == lengths.min():
         return longest
-    rounded = -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE
-    return rounded if most is None else max(longest, min(rounded, most))
+    aligned = aligned_length(longest)
+    return aligned if most is None else max(longest, min(aligned, most))
+
+
+def aligned_length(length: int) -> int:
+    """The length to which a card's rows are padded, where they have to be."""
+    return -(-length // PAD_MULTIPLE) * PAD_MULTIPLE
 
 
 @dataclass(frozen=True)
