@@ -210,7 +210,7 @@ LADDER: tuple[Rung, ...] = (
 WITHOUT_WEIGHTS: tuple[Rung, ...] = (STREAM, BISECT, CPU)
 NEED_NO_WEIGHTS = frozenset({STREAM.kind, CPU.kind})
 # what a length needs that has no room otherwise: the next batch of it goes there at once
-LASTING = frozenset(rung.kind for rung in LADDER[LADDER.index(RETRY) + 1 :])
+LASTING = frozenset(rung.kind for rung in LADDER[LADDER.index(RETRY) :])
 
 BATCH_REDUCED = Mitigation("adaptive_batch_reduce", "batches are smaller than planned: the device has no room for more")
 BATCH_GROWN = Mitigation("adaptive_batch_grow", "batches are as large as planned again: memory is free again")
