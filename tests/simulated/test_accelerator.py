@@ -242,3 +242,9 @@ def test_who_waits_for_a_device_that_hangs_waits_until_it_is_released() -> None:
     assert waiting.is_alive()
     controls.release(0)
     wait_until(lambda: not waiting.is_alive())
+
+
+def test_a_norm_of_nothing_is_nothing_in_half_precision(two_t4s: SimulatedControls) -> None:
+    """The padding token of some models: its epsilon is too small for half precision, so kernels have it in full."""
+    zeros = torch.zeros(2, 8, dtype=torch.float16, device="simulated:0")
+    assert torch.nn.functional.layer_norm(zeros, [8], eps=1e-12).abs().sum().item() == 0

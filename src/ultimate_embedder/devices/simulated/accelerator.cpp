@@ -713,6 +713,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* product : {"mm", "mm.out", "bmm", "bmm.out", "addmm", "addmm.out", "addmm_", "baddbmm", "baddbmm.out",
                               "baddbmm_", "addmv", "addmv.out", "addmv_", "dot"})
     m.impl(product, torch::CppFunction::makeFromBoxedFunction<&simulated::run_matrix_product>());
+  // torch would take it apart for a device without a kernel of its own, and then round its epsilon to half precision
+  m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&simulated::run_on_cpu>());
 }
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
