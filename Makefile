@@ -7,7 +7,7 @@ LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests real-cards gpu-check clean help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests host-calls real-cards gpu-check clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -76,6 +76,9 @@ million: $(STAMP)  ## a million generated chunks, killed twice during the run
 
 durability: $(STAMP)  ## cost of the durable store, compared with writing nothing
 	PYTHONPATH=. $(BIN)/python benchmarks/durability.py
+
+host-calls: $(STAMP)  ## kernels and host time of a batch, by layout: build/host-calls.json
+	PYTHONPATH=. $(BIN)/python benchmarks/host_calls.py
 
 real-cards: $(STAMP)  ## what real cards should do, by counted operations: build/real-cards.json
 	PYTHONPATH=. $(BIN)/python benchmarks/real_cards.py

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
 
-from ultimate_embedder.execution.concurrent import run_together
+from ultimate_embedder.execution.concurrent import SWITCH_INTERVAL_S, quick_switching, run_together
 from ultimate_embedder.stop import has_abandoned_threads
 
 
@@ -37,3 +38,11 @@ def test_all_jobs_are_waited_for_otherwise() -> None:
     done: list[int] = []
     assert run_together([lambda: done.append(1), lambda: done.append(2)], lambda: None, given_up=lambda: False)
     assert sorted(done) == [1, 2]
+
+
+def test_threads_switch_quickly_only_while_cards_work() -> None:
+    before = sys.getswitchinterval()
+    with pytest.raises(ValueError, match="in the middle"), quick_switching():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+        raise ValueError("in the middle")
+    assert sys.getswitchinterval() == before

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.host_calls import MOST_KERNELS_PER_LAYER
 
 from tests.support.tiny_models import ARCHITECTURES, tiny_model
 from ultimate_embedder.devices import MemoryLimits, open_devices
@@ -46,3 +47,22 @@ def test_padded_rows_end_where_the_attention_kernel_needs_no_copy_of_the_mask() 
     assert (aligned, rounded) == (16, 16)
     assert rounded_kernels == aligned_kernels
     assert kernels(13, 13)[0] == 13  # rows of one length have no mask
+
+
+def test_a_batch_launches_few_kernels_and_fewest_when_it_is_padded() -> None:
+    controls = simulate([1 << 30])
+    (device,) = open_devices("simulated:1GiB", MemoryLimits())
+    layers = 6
+    encoder = load_encoder(resolve_model(str(tiny_model("bert", layers=layers))), "float32", "cpu")
+    encoder.model.to(device.torch_device)
+    tokenized = encoder.tokenize(["x" * length for length in range(30, 10, -1)])
+    assert encoder.can_pack(device)
+
+    def kernels(packed: bool) -> int:
+        before = controls.kernel_calls()
+        encoder.forward(encoder.batch(tokenized, np.arange(20), packed))
+        return controls.kernel_calls() - before
+
+    padded = kernels(packed=False)
+    assert padded < MOST_KERNELS_PER_LAYER * layers
+    assert kernels(packed=True) > 2 * padded  # which is why rows are padded on cards

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
 from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line
 from ultimate_embedder.errors import DevicesLostError
-from ultimate_embedder.execution.concurrent import run_together
+from ultimate_embedder.execution.concurrent import quick_switching, run_together
 from ultimate_embedder.execution.encode import Watch, encode
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.learned import Learned
@@ -92,8 +92,10 @@ class LocalExecutor:
         tasks = [task for task in step.tasks if works[task.plan.number].texts.count(task.rows)]
         if not tasks or self._stopped():
             return StepResult()
+        runs_ahead = any(device.runs_ahead for device in self._devices.values())
         try:
-            return self._execute(tasks, step.lockstep_texts, works)
+            with quick_switching() if runs_ahead else nullcontext():
+                return self._execute(tasks, step.lockstep_texts, works)
         except Exception as error:
             lost = self._find_lost(error, tasks, works)
             if not lost or isinstance(error, DevicesLostError):
