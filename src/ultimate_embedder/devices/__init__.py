@@ -1,12 +1,13 @@
 """What the program computes on."""
 
-from ultimate_embedder.devices.accelerator import MemoryLimits
 from ultimate_embedder.devices.base import Device, Fetch, Mark
 from ultimate_embedder.devices.cards import peak_half_flops
 from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
+from ultimate_embedder.devices.driver_errors import in_one_line
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
-from ultimate_embedder.devices.lost import in_one_line, is_gone
+from ultimate_embedder.devices.limits import MemoryLimits
+from ultimate_embedder.devices.lost import is_gone
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 
 __all__ = [

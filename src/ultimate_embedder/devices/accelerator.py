@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
-from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, names_any
-from ultimate_embedder.devices.lost import in_one_line, is_doubtful, never_free, says_lost
+from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, in_one_line, names_any
+from ultimate_embedder.devices.limits import MemoryLimits
+from ultimate_embedder.devices.lost import is_doubtful, never_free, says_lost
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
 _hanging: weakref.WeakSet[AcceleratorDevice] = weakref.WeakSet()
 LIMIT_STEP = 0.005  # of the device: memory of others that moves less than this does not move the limit
 LITTLE_FREE_BYTES = 512 << 20  # a library's handle and its kernels take up to this
-T4_CEILING_BYTES = 12 * 10**9
-LARGEST_T4_LIKE_BYTES = 16 << 30  # cards of 16 GB and less; what they report varies by a few per cent
-
-
-@dataclass(frozen=True)
-class MemoryLimits:
-    """How much of each device may be used: the first one up to a ceiling, each one up to a margin below its total."""
-
-    gpu0_ceiling_bytes: int | None = None
-    """Asked for; else 12 GB on a card of T4's size, and on a larger one the margin alone."""
-    safety_margin: float = 0.08
-
-    def ceiling_bytes(self, index: int, total_bytes: int) -> int:
-        """The most that device `index` may hold, on reserved + context + external bytes."""
-        below_total = int(total_bytes * (1 - self.safety_margin))
-        ceiling = self.gpu0_ceiling_bytes
-        if ceiling is None and total_bytes <= LARGEST_T4_LIKE_BYTES:
-            ceiling = T4_CEILING_BYTES
-        return below_total if index or ceiling is None else min(ceiling, below_total)
 
 
 @dataclass(frozen=True)
@@ -242,9 +224,9 @@ class AcceleratorDevice:
 
         if isinstance(error, torch.OutOfMemoryError) or not isinstance(error, RuntimeError):
             return isinstance(error, torch.OutOfMemoryError)
-        if names_any(error, NO_ROOM):
+        if names_any(str(error), NO_ROOM):
             return True
-        return names_any(error, NO_ROOM_IF_LITTLE_IS_FREE) and self.snapshot().free_bytes < LITTLE_FREE_BYTES
+        return names_any(str(error), NO_ROOM_IF_LITTLE_IS_FREE) and self.snapshot().free_bytes < LITTLE_FREE_BYTES
 
     def try_kernel(self) -> None:
         """Compute something small; raises what a card raises that torch sees and cannot use."""

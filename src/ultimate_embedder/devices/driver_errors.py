@@ -6,14 +6,44 @@ NO_ROOM = ("out of memory", "_alloc_failed", "_allocation_failed")
 # also raised where the library is broken or the card is lost: they mean a lack of memory only where there is one
 NO_ROOM_IF_LITTLE_IS_FREE = ("blas_status_not_initialized", "dnn_status_not_initialized", "dnn_status_internal_error")
 NO_KERNELS = ("no kernel image is available", "device kernel image is invalid")
+# as the driver spells them, from the errors after which "the process must be terminated and relaunched"
+LOST = (
+    "unspecified launch failure",
+    "illegal memory access",
+    "device-side assert",
+    "launch timed out",
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "hardware stack error",
+    "illegal instruction",
+    "misaligned address",
+    "invalid program counter",
+    "operation not supported on global/shared address space",
+    "context is destroyed",
+)
+# the card is not there any more: a new process will not find it either
+GONE = ("fallen off the bus", "GPU is lost", "-capable device is detected", "devices are busy or unavailable")
+# these have other causes too: a kernel decides
+DOUBTFUL = (
+    "unknown error",
+    "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUBLAS_STATUS_INTERNAL_ERROR",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR",
+    "driver shutting down",
+    "invalid device context",
+)
 
 
-def names_any(error: BaseException, fragments: tuple[str, ...]) -> bool:
-    """Whether the text of an error has one of these fragments."""
-    text = str(error).lower()
-    return any(fragment in text for fragment in fragments)
+def names_any(text: str, fragments: tuple[str, ...]) -> bool:
+    """Whether a text has one of these fragments, in whatever case."""
+    lower = text.lower()
+    return any(fragment.lower() in lower for fragment in fragments)
 
 
-def first_line(error: BaseException) -> str:
-    """What happened, without the advice that follows it."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+def in_one_line(error: BaseException) -> str:
+    """What an error says, without tracebacks of other threads before it, and advice after it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    known = (line for line in lines if names_any(line, (*LOST, *GONE, *DOUBTFUL)))
+    return next(known, lines[0]).rpartition("Error: ")[2]

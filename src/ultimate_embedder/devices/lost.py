@@ -10,62 +10,29 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.devices.driver_errors import DOUBTFUL, GONE, LOST, names_any
+
 if TYPE_CHECKING:
     import torch
 
-# as the driver spells them, from the errors after which "the process must be terminated and relaunched"
-LOST = (
-    "unspecified launch failure",
-    "illegal memory access",
-    "device-side assert",
-    "launch timed out",
-    "uncorrectable ECC error",
-    "uncorrectable NVLink error",
-    "hardware stack error",
-    "illegal instruction",
-    "misaligned address",
-    "invalid program counter",
-    "operation not supported on global/shared address space",
-    "context is destroyed",
-)
-# the card is not there any more: a new process will not find it either
-GONE = ("fallen off the bus", "GPU is lost", "-capable device is detected", "devices are busy or unavailable")
-# these have other causes too: a kernel decides
-DOUBTFUL = (
-    "unknown error",
-    "CUBLAS_STATUS_EXECUTION_FAILED",
-    "CUBLAS_STATUS_INTERNAL_ERROR",
-    "CUBLAS_STATUS_NOT_INITIALIZED",
-    "CUDNN_STATUS_EXECUTION_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR",
-    "driver shutting down",
-    "invalid device context",
-)
 
 _kept: list[list[torch.Tensor]] = []
 
 
 def says_lost(error: BaseException) -> bool:
     """Whether an error leaves no doubt that the card which it is about is lost."""
-    return isinstance(error, RuntimeError) and _has_any(str(error), (*LOST, *GONE))
+    return isinstance(error, RuntimeError) and names_any(str(error), (*LOST, *GONE))
 
 
 def is_doubtful(error: BaseException) -> bool:
     """Whether an error may mean that: one of those above, or one of the driver that is not known here."""
     from_driver = type(error).__name__ == "AcceleratorError"  # torch has it from 2.8 on
-    return isinstance(error, RuntimeError) and (from_driver or _has_any(str(error), DOUBTFUL))
+    return isinstance(error, RuntimeError) and (from_driver or names_any(str(error), DOUBTFUL))
 
 
 def is_gone(reason: str) -> bool:
     """Whether a card was lost in a way that a new process does not mend."""
-    return _has_any(reason, GONE)
-
-
-def in_one_line(error: BaseException) -> str:
-    """What an error says, without tracebacks of other threads before it, and advice after it."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    known = (line for line in lines if _has_any(line, (*LOST, *GONE, *DOUBTFUL)))
-    return next(known, lines[0]).rpartition("Error: ")[2]
+    return names_any(reason, GONE)
 
 
 def never_free(tensors: Any, error: BaseException, places: Sequence[torch.device]) -> None:
@@ -97,7 +64,3 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _tensors_in(item)
-
-
-def _has_any(text: str, fragments: tuple[str, ...]) -> bool:
-    return any(fragment in text for fragment in fragments)

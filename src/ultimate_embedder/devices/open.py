@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 
 from ultimate_embedder.config import parse_size, suggest
-from ultimate_embedder.devices.accelerator import AcceleratorDevice, MemoryLimits, Vendor
+from ultimate_embedder.devices.accelerator import AcceleratorDevice, Vendor
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.devices.cpu import CpuDevice
-from ultimate_embedder.devices.driver_errors import NO_KERNELS, first_line, names_any
+from ultimate_embedder.devices.driver_errors import NO_KERNELS, in_one_line, names_any
+from ultimate_embedder.devices.limits import MemoryLimits
 from ultimate_embedder.devices.nvidia import NVIDIA, count_nvidia, nvidia_vendor, prepare_nvidia
 from ultimate_embedder.devices.simulated import SIMULATED, simulate
 from ultimate_embedder.errors import UsageError
@@ -102,12 +103,12 @@ def _open_card(kind: str, index: int, limits: MemoryLimits, vendor: Vendor) -> D
 
 
 def _why_it_cannot_compute(error: RuntimeError, vendor: Vendor) -> str:
-    if names_any(error, NO_KERNELS):
+    if names_any(str(error), NO_KERNELS):
         return (
             f"the installed torch has no kernels for it ({vendor.kernels()}). "
             "Install a torch that has, or use another card (on Kaggle: GPU T4 x2)."
         )
-    return f"it cannot compute ({first_line(error)})"
+    return f"it cannot compute ({in_one_line(error)})"
 
 
 def _no_card_computes(word: str) -> list[Device]:
