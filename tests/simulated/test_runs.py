@@ -67,7 +67,9 @@ def test_both_devices_work_and_their_share_is_told(tmp_path: Path) -> None:
     chunks = write_texts(tmp_path, [f"{number} " + "word " * rng.randint(5, 60) for number in range(600)])
     simulate([48 * MiB, 48 * MiB])
     model = str(tiny_model("bert", hidden=128, layers=6))
-    summary = embed(chunks, tmp_path / "out", models=model, devices="simulated:2x48MiB", exports="npy", quiet=True)
+    summary = embed(
+        chunks, tmp_path / "out", models=model, devices="simulated:2x48MiB", precision="fp32", exports="npy", quiet=True
+    )
     share = summary.collections[0].passes[0].tokens_by_device
     assert set(share) == {"simulated:0", "simulated:1"}
     assert sum(share.values()) == summary.collections[0].passes[0].tokens

@@ -313,7 +313,13 @@ def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(
     monkeypatch.setattr(Worker, "start", noted_start)
     monkeypatch.setattr(Worker, "finish", noted_finish)
     model = str(tiny_model("bert", hidden=128, layers=6))
-    options: dict[str, Any] = {"models": model, "devices": "simulated:64MiB", "exports": "npy", "quiet": True}
+    options: dict[str, Any] = {
+        "models": model,
+        "devices": "simulated:64MiB",
+        "precision": "fp32",
+        "exports": "npy",
+        "quiet": True,
+    }
     summary = embed(tmp_path / "chunks", tmp_path / "out", **options)
     assert summary.collections[0].chunks.embedded == 600
     kinds = [kind for kind, _ in steps]
