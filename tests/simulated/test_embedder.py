@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from tests.conftest import WriteChunks
 from tests.support.all_devices import make_all_work
@@ -34,7 +35,14 @@ def embedder(tmp_path: Path, **ensemble: Any) -> UltimateKaggleEmbedderV4:
     ("data_parallel", "count", "placement"),
     [
         (True, 2, "2 copies, on simulated:0 and simulated:1"),
-        ("nn.DataParallel", 2, "nn.DataParallel over simulated:0+simulated:1"),
+        pytest.param(
+            "nn.DataParallel",
+            2,
+            "nn.DataParallel over simulated:0+simulated:1",
+            marks=pytest.mark.skipif(
+                transformers.__version__.startswith("5.0."), reason="its MPNet cannot be replicated by nn.DataParallel"
+            ),
+        ),
         (False, 1, "1 copy, on simulated:0"),
     ],
 )

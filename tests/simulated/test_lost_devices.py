@@ -233,7 +233,7 @@ def test_without_any_card_the_cpu_goes_on(
     dies = when(BatchEncoded, lambda: controls.die_after(0, 30, OFF_THE_BUS, all_devices=True), 3)
     summary = run_with(chunks, tmp_path, dies, models=models[:1], **MANY_BATCHES)
     assert_complete(summary, tmp_path, reference)
-    assert kinds(only(summary)) == {"device_lost": 2, "no_device_left": 1}
+    assert kinds(only(summary)).items() >= {"device_lost": 2, "no_device_left": 1}.items()
     assert only(summary).passes[0].tokens_by_device["cpu"] > 0
     assert any("CPU" in warning for warning in only(summary).warnings)
 
