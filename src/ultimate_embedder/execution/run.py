@@ -85,7 +85,8 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
         try:
             narrow = _run_passes(collection, executor, session, progress)
         except DevicesLostError:
-            _go_on_without_lost(collection, session, lost_before)
+            if not _can_go_on(collection, session, lost_before):
+                raise
             progress.started &= progress.finished  # they are told of again, with their new devices
         except (NothingHelpedError, MemoryError) as error:
             if not session.all_lost:
@@ -97,16 +98,17 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
             collection = _begin_again(collection, narrow, session)
 
 
-def _go_on_without_lost(collection: CollectionWork, session: Session, lost_before: int) -> None:
-    """Tell what was lost; raises the error that is handled if this process can do nothing about it."""
+def _can_go_on(collection: CollectionWork, session: Session, lost_before: int) -> bool:
+    """Tell what was lost; whether this process can do the rest, on other devices or on the CPU."""
     session.find_lost()
     if session.count_lost() == lost_before:
-        raise
+        return False
     tell_lost(session.devices, session, collection.name)
     if session.all_lost and session.usable_elsewhere():
-        raise
+        return False
     if session.all_lost:
         tell_none_left(session, collection.name)
+    return True
 
 
 def _run_passes(
