@@ -61,8 +61,9 @@ def test_padded_rows_end_where_the_attention_kernel_needs_no_copy_of_the_mask() 
         return bench.encoder.batch(tokenized, np.arange(len(lengths)))
 
     with bench_of("bert") as bench:
-        aligned, rounded, uniform = (batch_of(bench, *lengths) for lengths in ((16, 9), (13, 9), (13, 13)))
-        assert [batch.padded_tokens for batch in (aligned, rounded, uniform)] == [32, 32, 26]  # one length: no mask
+        aligned, rounded, uniform = (batch_of(bench, *lengths) for lengths in ((264, 90), (259, 90), (259, 259)))
+        assert [batch.padded_tokens for batch in (aligned, rounded, uniform)] == [528, 528, 518]  # one length: no mask
+        assert batch_of(bench, 13, 9).padded_tokens == 26  # so short a mask is quickly copied
         assert bench.kernels(rounded) == bench.kernels(aligned)
 
 

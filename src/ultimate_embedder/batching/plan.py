@@ -6,6 +6,7 @@ neighbours in every mode and every run, and vectors are reproducible also in hal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,11 +70,11 @@ def plan_batches(
     most_rows: int | None = None,
     *,
     avoid_padding: bool = False,
-    pad_multiple: int = 1,
+    padded_length: Callable[[int], int] = int,
 ) -> list[Batch]:
     """Cover all rows with batches of at most `budget_tokens` padded tokens; a longer row goes alone.
 
-    Rows of several lengths count as padded to the next multiple of `pad_multiple`.
+    `padded_length` gives the tokens that rows are padded to, by the longest of them.
 
     `avoid_padding` ends a batch early, at half the budget at the least, where more rows would be mostly padding.
 
@@ -86,8 +87,7 @@ def plan_batches(
     start = 0
     while start < len(order):
         longest = int(lengths[order[start]])
-        padded = -(-longest // pad_multiple) * pad_multiple
-        rows = max(1, budget_tokens // max(1, padded))
+        rows = max(1, budget_tokens // max(1, padded_length(longest)))
         rows = min(rows, most_rows) if most_rows else rows
         if avoid_padding:
             rows = _rows_with_little_padding(lengths[order[start : start + rows]])

@@ -22,8 +22,8 @@ class BatchLimits:
     """Whether each batch has the whole budget; else a small window is cut into several."""
     most_rows: int | None = None
     avoid_padding: bool = False
-    pad_multiple: int = 1
-    """Rows of several lengths are padded to a multiple of this."""
+    padded_length: Callable[[int], int] = int
+    """The tokens that rows are padded to, by the longest of them."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,6 @@ class BatchQueue:
             window.keys,
             limits.most_rows,
             avoid_padding=limits.avoid_padding,
-            pad_multiple=limits.pad_multiple,
+            padded_length=limits.padded_length,
         ):
             self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))

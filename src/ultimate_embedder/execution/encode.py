@@ -21,7 +21,7 @@ from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.models import PAD_MULTIPLE, Encoder
+from ultimate_embedder.models import Encoder, aligned_length
 from ultimate_embedder.planning import PassPlan, Rows, TaskResult
 
 
@@ -88,7 +88,7 @@ def _limits(plan: PassPlan, device: Device, encoder: Encoder) -> BatchLimits:
         fixed,
         plan.batch_rows,
         avoid_padding=layout != "packed",
-        pad_multiple=PAD_MULTIPLE if layout == "bucketed" else 1,
+        padded_length=aligned_length if layout == "bucketed" else int,
     )
 
 

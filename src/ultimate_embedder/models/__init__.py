@@ -12,7 +12,6 @@ from ultimate_embedder.models.layers import (
     where_applicable,
 )
 from ultimate_embedder.models.loaded import (
-    PAD_MULTIPLE,
     LoadedModel,
     TokenBatch,
     TokenizedTexts,
@@ -29,7 +28,6 @@ from ultimate_embedder.models.streaming import LayerStream
 
 __all__ = [
     "MODELS",
-    "PAD_MULTIPLE",
     "Encoder",
     "LayerStream",
     "LoadedModel",

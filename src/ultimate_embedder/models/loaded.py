@@ -22,6 +22,7 @@ Self = TypeVar("Self", bound="LoadedModel")
 
 
 PAD_MULTIPLE = 8  # else the attention kernel that takes a mask copies it, in every layer
+ALIGNED_FROM = 256  # tokens: below, more padding would cost more than the copies do
 
 
 def padded_length(lengths: np.ndarray, *, on_card: bool, most: int | None = None) -> int:
@@ -35,7 +36,7 @@ def padded_length(lengths: np.ndarray, *, on_card: bool, most: int | None = None
 
 def aligned_length(length: int) -> int:
     """The length to which a card's rows are padded, where they have to be."""
-    return -(-length // PAD_MULTIPLE) * PAD_MULTIPLE
+    return length if length < ALIGNED_FROM else -(-length // PAD_MULTIPLE) * PAD_MULTIPLE
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.kernels import AttentionCall, is_fused, pretend_capability
 from ultimate_embedder.models.layers import few_layers
+from ultimate_embedder.models.loaded import ALIGNED_FROM
 from ultimate_embedder.types import Capability
 
 if TYPE_CHECKING:
@@ -121,10 +122,13 @@ def _ledger(capability: Capability | None) -> Any:
         def _attend(
             self, query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **options: Any
         ) -> Any:
-            """Attention by the kernel that the card would take; masks are aligned, so that it copies none."""
+            """Attention by the kernel that the card would take; masks of short rows may be copied."""
             mask = options.get("attn_mask")
             call = AttentionCall(query, key, value, mask, causal)
             if capability is None or is_fused(capability, call):
+                if mask is not None and mask.shape[-1] < ALIGNED_FROM:
+                    copied = torch.empty_like(mask)
+                    self._charge(copied)
                 return fused_attention(query, key, value, dropout, causal, **options)
             scale = options.get("scale")
             with self:  # decomposed, so that what it allocates on the way is counted
