@@ -68,8 +68,7 @@ class _Progress:
     done: dict[str, TaskResult] = field(default_factory=dict)
     events: dict[int, PassEvents] = field(default_factory=dict)
     """By number of the pass."""
-    mode: tuple[str, str] | None = None
-    """The mode, and why it was chosen."""
+    mode: str | None = None
 
 
 def run_passes(collection: CollectionWork, executor: Executor, session: Session) -> CollectionWork:
@@ -120,8 +119,8 @@ def _run_passes(
     rooms = executor.rooms()
     tell_lost(session.devices, session, collection.name)  # those that are found lost only now
     mode, why = _choose_mode(works, waiting, rooms, executor, session.config)
-    if progress.mode is None or progress.mode[0] != mode:
-        progress.mode = (mode, why)
+    if progress.mode != mode:
+        progress.mode = mode
         _report_mode(mode, why, collection, session)
     works, tokens = share_tokens(works, collection.rows, collection.stores[0].folder.parent, session)
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
