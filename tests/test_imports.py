@@ -20,6 +20,7 @@ LEVELS = [
         "lock",
         "locks",
         "machine",
+        "names",
         "output",
         "retry",
         "stop",
