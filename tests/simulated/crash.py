@@ -1,9 +1,10 @@
 """Crashes: a run is killed (SIGKILL) at random moments, again and again, until it completes.
 
-    python -m tests.simulated.crash --cases 100
+    python -m tests.simulated.crash --kills 1000
 
-Afterwards every chunk is exactly once in every export, ids and vectors are those of an undisturbed run, and no text was
-encoded more often than the kills explain: what is not sealed when the kill comes is encoded again, and nothing else.
+After some of the kills a file of the output is damaged as well, as a power failure or a bad disk does it. Afterwards
+every chunk is exactly once in every export, ids and vectors are those of an undisturbed run, and no text was encoded
+more often than kills and damage explain: what is not sealed when the kill comes is encoded again, and what was damaged.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +37,15 @@ from ultimate_embedder.models import Encoder, TokenBatch
 from ultimate_embedder.vectors import store
 
 TEXTS = 400
-KINDS: tuple[tuple[Architecture, str, str], ...] = (
-    ("bert", "cpu", "fp32"),
-    ("qwen3", "cpu", "fp32"),
-    ("xlm-roberta", "simulated:2x64MiB", "fp32"),
-    ("bert", "simulated:32MiB", "fp32"),
+DAMAGED_SHARE = 0.25  # of the kills: a file is damaged too
+PER_PROCESS = 5  # cases
+MOST_FAILURES = 20
+KINDS: tuple[tuple[Architecture, int, str], ...] = (  # architecture, models of it, devices
+    ("bert", 1, "cpu"),
+    ("qwen3", 1, "cpu"),
+    ("xlm-roberta", 1, "simulated:2x64MiB"),
+    ("bert", 2, "cpu"),  # they share their token ids
+    ("bert", 1, "simulated:32MiB"),
 )
 
 
@@ -54,28 +62,62 @@ def _embed_slowly(arguments: list[str]) -> int:
     return main_of_cli(arguments)
 
 
-def run_case(seed: int, most_kills: int = 12) -> int:
-    """Kill a run until it is done, check what it made, and give the number of kills."""
+@dataclass(frozen=True)
+class Crashes:
+    """What was done to runs until they completed."""
+
+    kills: int = 0
+    damages: int = 0
+    failures: tuple[str, ...] = ()
+
+    def __add__(self, other: Crashes) -> Crashes:
+        return Crashes(self.kills + other.kills, self.damages + other.damages, (*self.failures, *other.failures))
+
+
+def run_case(seed: int, most_kills: int = 12) -> Crashes:
+    """Kill a run until it is done, check what it made, and give what was done to it."""
     rng = random.Random(seed)
-    architecture, devices, precision = KINDS[seed % len(KINDS)]
-    model = _model(architecture)
+    architecture, count, devices = KINDS[seed % len(KINDS)]
+    models = ",".join(str(_model(architecture, 3 + number)) for number in range(count))
+    ways = ["--models", models, "--precision", "fp32", "--fusion", "weighted_average", "--mode", "sequential"]
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         chunks = _write_chunks(root, seed)
         command = ["embed", str(chunks), "--output", str(root / "out"), "--export", "npy,parquet,jsonl,qdrant"]
-        command += ["--models", str(model), "--devices", devices, "--precision", precision, "--quiet", "--json"]
-        kills = encoded = 0
+        command += [*ways, "--devices", devices, "--quiet", "--json"]
+        kills = damages = encoded = 0
         while (summary := _run(command, rng, root / "out", may_kill=kills < most_kills)) is None:
             kills += 1
             encoded += _encoded(root / "out")
-        encoded += summary["collections"][0]["chunks"]["newly_encoded"]
-        _check(root / "out" / "c", chunks, str(model))
-    texts = TEXTS - TEXTS // 10  # a tenth of the texts occurs twice
+            damages += rng.random() < DAMAGED_SHARE and _damage(root / "out", rng)
+        encoded += sum(each["encoded_texts"] for each in summary["collections"][0]["passes"])
+        _check(root / "out" / "c", chunks, ways)
+    texts = count * (TEXTS - TEXTS // 10)  # a tenth of the texts occurs twice
     # a batch that was stored may have been killed before its event was written: one a worker and kill
-    assert encoded >= texts - kills * 2 * 64, f"{encoded} texts encoded, {kills} kills"
-    # a kill loses at most an unsealed shard and the batches in flight on two devices
-    assert encoded <= texts + kills * (32 + 3 * 64), f"{encoded} texts encoded, {kills} kills"
-    return kills
+    assert damages or encoded >= texts - kills * 2 * 64, f"{encoded} texts encoded, {kills} kills"
+    # a kill loses at most an unsealed shard and the batches in flight on two devices; damage may cost a pass
+    most = texts * (1 + damages) + kills * (32 + 3 * 64)
+    assert encoded <= most, f"{encoded} texts encoded, {kills} kills, {damages} files damaged"
+    return Crashes(kills, damages)
+
+
+def _damage(output: Path, rng: random.Random) -> bool:
+    """Damage one file of the output; False if there is none."""
+    files = sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size)
+    if not files:
+        return False
+    path = rng.choice(files)
+    content = bytearray(path.read_bytes())
+    at = rng.randrange(len(content))
+    way = rng.choice(("truncated", "zeroed", "flipped"))
+    if way == "truncated":
+        content = content[:at]
+    elif way == "zeroed":  # what was written and not synced when the power failed
+        content[at:] = bytes(len(content) - at)
+    else:
+        content[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+    return True
 
 
 def _run(command: list[str], rng: random.Random, output: Path, may_kill: bool) -> dict[str, Any] | None:
@@ -141,7 +183,7 @@ def _modified(path: Path) -> float:
 
 
 def _encoded(output: Path) -> int:
-    lines = (output / "events.jsonl").read_text("utf-8").splitlines()
+    lines = (output / "events.jsonl").read_bytes().splitlines()
     rows = 0
     for line in lines:
         with contextlib.suppress(ValueError):  # the kill may have torn the last line
@@ -150,8 +192,8 @@ def _encoded(output: Path) -> int:
     return rows
 
 
-def _check(folder: Path, chunks: Path, model: str) -> None:
-    expected_ids, expected = _reference(chunks, model)
+def _check(folder: Path, chunks: Path, ways: list[str]) -> None:
+    expected_ids, expected = _reference(chunks, ways)
     vectors = np.load(folder / "embeddings.npy")
     table = pq.read_table(folder / "chunks.parquet")
     points = [json.loads(line) for line in (folder / "points.jsonl").read_text("utf-8").splitlines()]
@@ -173,10 +215,10 @@ def _edge_count(folder: Path) -> int:
         shard.close()
 
 
-def _reference(chunks: Path, model: str) -> tuple[list[str], np.ndarray]:
+def _reference(chunks: Path, ways: list[str]) -> tuple[list[str], np.ndarray]:
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "out"
-        arguments = ["embed", str(chunks), "--output", str(output), "--models", model, "--devices", "cpu", "--quiet"]
+        arguments = ["embed", str(chunks), "--output", str(output), *ways, "--devices", "cpu", "--quiet"]
         said = Path(temporary) / "said.txt"
         assert _fork(lambda: main_of_cli(arguments), said).wait() == 0, said.read_text()
         ids = pq.read_table(output / "c" / "chunks.parquet").column("chunk_id").to_pylist()
@@ -184,12 +226,13 @@ def _reference(chunks: Path, model: str) -> tuple[list[str], np.ndarray]:
 
 
 @functools.cache
-def _model(architecture: Architecture) -> Path:
+def _model(architecture: Architecture, layers: int) -> Path:
     """Made in a child: torch's threads do not survive a fork, so that this process must not start any."""
     noted = Path(tempfile.mkdtemp()) / "path.txt"
 
     def make() -> int:
-        noted.write_text(str(tiny_model(architecture, hidden=64, layers=3)))
+        made = tiny_model(architecture, hidden=64, layers=layers)
+        noted.write_text(str(made.rename(made.with_name(f"{architecture}-{layers}"))))  # two are told apart by name
         return 0
 
     assert _fork(make, noted.with_name("said.txt")).wait() == 0
@@ -209,23 +252,53 @@ def _write_chunks(root: Path, seed: int) -> Path:
     return root / "chunks"
 
 
-def main() -> int:
-    """Run many cases and say how they went."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=100)
-    parser.add_argument("--kills", type=int, default=12, help="of one run, at most")
-    options = parser.parse_args()
-    failed = kills = 0
-    for seed in range(options.cases):
+def run_cases(seeds: range, most_kills: int) -> Crashes:
+    """Run cases in this process, one after the other."""
+    done = Crashes()
+    for seed in seeds:
         try:
-            kills += run_case(seed, options.kills)
+            done += run_case(seed, most_kills)
         except AssertionError as error:
-            failed += 1
-            print(f"FAILED seed {seed} ({KINDS[seed % len(KINDS)]}): {error}", flush=True)
-        if (seed + 1) % 10 == 0:
-            print(f"{seed + 1} cases, {kills} kills", flush=True)
-    print(f"{options.cases - failed} passed, {failed} failed")
-    return 1 if failed else 0
+            done += Crashes(failures=(f"seed {seed} ({KINDS[seed % len(KINDS)]}): {error}",))
+    return done
+
+
+def run_in_process(seeds: range, most_kills: int) -> Crashes:
+    """Run cases in a process of their own."""
+    words = ["--seeds", f"{seeds.start}:{seeds.stop}", "--most-kills", str(most_kills)]
+    command = [sys.executable, "-m", "tests.simulated.crash", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Crashes(failures=tuple(f"seed {seed}: its process failed: {done.stderr[-400:]}" for seed in seeds))
+    told = json.loads(done.stdout.splitlines()[-1])
+    return Crashes(told["kills"], told["damages"], tuple(told["failures"]))
+
+
+def main() -> int:
+    """Run cases until there were enough kills, and say how they went."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000, help="in all, at least")
+    parser.add_argument("--most-kills", type=int, default=12, help="of one run")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--seeds", help="START:STOP: run these here, and print a line of JSON")
+    options = parser.parse_args()
+    if options.seeds:
+        print(json.dumps(asdict(run_cases(range(*map(int, options.seeds.split(":"))), options.most_kills))))
+        return 0
+    started, done, cases = time.monotonic(), Crashes(), 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        while done.kills < options.kills and len(done.failures) < MOST_FAILURES:
+            starts = [options.first + cases + job * PER_PROCESS for job in range(options.jobs)]
+            parts = [range(start, start + PER_PROCESS) for start in starts]
+            for outcome in pool.map(lambda part: run_in_process(part, options.most_kills), parts):
+                done += outcome
+                print("".join(f"FAILED {failure}\n" for failure in outcome.failures), end="")
+            cases += sum(map(len, parts))
+            seconds = time.monotonic() - started
+            print(f"{cases} cases, {done.kills} kills, {done.damages} files damaged in {seconds:.0f} s", flush=True)
+    print(f"{cases - len(done.failures)} passed, {len(done.failures)} failed")
+    return 1 if done.failures else 0
 
 
 if __name__ == "__main__":
