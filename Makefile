@@ -58,9 +58,11 @@ check: lint types test  ## what CI runs: lint, types, tests
 generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
-torture: $(STAMP)  ## 1,000 seeded runs on simulated devices that are too small, shared, failing or dying; 100 that are killed
+torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000
-	$(BIN)/python -m tests.simulated.crash --cases 100
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.crash --kills 1000
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.file_operations
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 60
 
 mutations: $(STAMP)  ## remove every wait for a stream or an event, one by one: a test must fail each time
 	$(BIN)/python -m tests.simulated.mutations

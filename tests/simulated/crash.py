@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tests.support.tiny_models import Architecture, tiny_model
+from tests.support.forked import fork, model_of
+from tests.support.tiny_models import Architecture
 from ultimate_embedder.api import run_and_report  # noqa: F401 - imported before the first fork, not after each
 from ultimate_embedder.cli import main as main_of_cli
 from ultimate_embedder.models import Encoder, TokenBatch
@@ -78,7 +75,7 @@ def run_case(seed: int, most_kills: int = 12) -> Crashes:
     """Kill a run until it is done, check what it made, and give what was done to it."""
     rng = random.Random(seed)
     architecture, count, devices = KINDS[seed % len(KINDS)]
-    models = ",".join(str(_model(architecture, 3 + number)) for number in range(count))
+    models = ",".join(str(model_of(architecture, 3 + number)) for number in range(count))
     ways = ["--models", models, "--precision", "fp32", "--fusion", "weighted_average", "--mode", "sequential"]
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -124,7 +121,7 @@ def _run(command: list[str], rng: random.Random, output: Path, may_kill: bool) -
     """Run, and kill if it may be; the summary of a run that came to its end."""
     said = output.parent / "said.txt"
     before = _modified(output / "events.jsonl")
-    child = _fork(lambda: _embed_slowly(command), said)
+    child = fork(lambda: _embed_slowly(command), said)
     if may_kill:
         # a kill before the run has begun would show nothing
         while not child.ended() and _modified(output / "events.jsonl") == before:
@@ -138,44 +135,6 @@ def _run(command: list[str], rng: random.Random, output: Path, may_kill: bool) -
     assert child.wait() == 0, said.read_text()
     summary: dict[str, Any] = json.loads(said.read_text())
     return summary
-
-
-class _Child:
-    """A process of ours."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._status: int | None = None
-
-    def ended(self) -> bool:
-        if self._status is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            self._status = os.waitstatus_to_exitcode(status) if pid else None
-        return self._status is not None
-
-    def wait(self) -> int:
-        while not self.ended():
-            time.sleep(0.01)
-        return self._status or 0
-
-    def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        self.wait()
-
-
-def _fork(work: Callable[[], int], said: Path) -> _Child:
-    """Run `work` in a copy of this process, which has imported everything and computed nothing."""
-    if pid := os.fork():
-        return _Child(pid)
-    code = 1
-    try:
-        with open(said, "w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-            file.write("\n")
-            code = work()
-    except BaseException:  # noqa: BLE001 - a child must never return into the parent's code
-        said.write_text(traceback.format_exc())
-    finally:
-        os._exit(code)
 
 
 def _modified(path: Path) -> float:
@@ -220,23 +179,9 @@ def _reference(chunks: Path, ways: list[str]) -> tuple[list[str], np.ndarray]:
         output = Path(temporary) / "out"
         arguments = ["embed", str(chunks), "--output", str(output), *ways, "--devices", "cpu", "--quiet"]
         said = Path(temporary) / "said.txt"
-        assert _fork(lambda: main_of_cli(arguments), said).wait() == 0, said.read_text()
+        assert fork(lambda: main_of_cli(arguments), said).wait() == 0, said.read_text()
         ids = pq.read_table(output / "c" / "chunks.parquet").column("chunk_id").to_pylist()
         return ids, np.load(output / "c" / "embeddings.npy")
-
-
-@functools.cache
-def _model(architecture: Architecture, layers: int) -> Path:
-    """Made in a child: torch's threads do not survive a fork, so that this process must not start any."""
-    noted = Path(tempfile.mkdtemp()) / "path.txt"
-
-    def make() -> int:
-        made = tiny_model(architecture, hidden=64, layers=layers)
-        noted.write_text(str(made.rename(made.with_name(f"{architecture}-{layers}"))))  # two are told apart by name
-        return 0
-
-    assert _fork(make, noted.with_name("said.txt")).wait() == 0
-    return Path(noted.read_text())
 
 
 def _write_chunks(root: Path, seed: int) -> Path:
