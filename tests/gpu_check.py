@@ -77,8 +77,16 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "toolkit": torch.version.cuda,
-        **{name: metadata.version(name) for name in PACKAGES},
+        **{name: version(name) for name in PACKAGES},
     }
+
+
+def version(package: str) -> str:
+    """The installed version of a package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # run from a folder that is only on the path
+        return "not installed"
 
 
 def card(device: Device) -> dict[str, Any]:

@@ -22,7 +22,7 @@ TEXTS = [
     f"{number} " + "words of " * (number % 12 + 1) for number in range(48)
 ]  # few: fp16 is slow where it is simulated
 LONG = [f"{number} " + "x" * (480 - number) for number in range(40)]
-HALF_COSINE = 0.999
+COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}
 
 Run = Callable[..., tuple[CollectionSummary, np.ndarray]]
 
@@ -52,12 +52,12 @@ def worst_cosine(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3"])
-@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.99999), ("auto", HALF_COSINE)])
-def test_vectors_are_those_of_the_cpu(run: Run, architecture: Any, precision: str, least: float) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "auto"])
+def test_vectors_are_those_of_the_cpu(run: Run, architecture: Any, precision: str) -> None:
     model = str(tiny_model(architecture))
     _, expected = run(models=model, devices="cpu", precision="fp32")
-    _, found = run(models=model, precision=precision)
-    assert worst_cosine(found, expected) > least
+    collection, found = run(models=model, precision=precision)
+    assert worst_cosine(found, expected) > COSINE[collection.passes[0].dtype]
 
 
 def test_two_runs_give_the_same_bits(run: Run) -> None:
@@ -73,7 +73,8 @@ def test_the_three_modes_agree(run: Run) -> None:
 
 
 def test_every_card_works_on_a_pass(run: Run, cards: list[Device]) -> None:
-    texts = [f"{number} text" for number in range(800)]
+    # so many batches that a fast card cannot take them all before the other has its weights
+    texts = [f"{number} text" for number in range(800 if SIMULATED else 20_000)]
     collection, _ = run(texts, batch_tokens=512, precision="fp32")
     assert set(collection.passes[0].tokens_by_device) == {card.name for card in cards}
 

@@ -183,7 +183,8 @@ struct TorchAllocator final : c10::DeviceAllocator {
   }
   void resetAccumulatedStats(DeviceIndex) override {}
   void resetPeakStats(DeviceIndex device) override { allocators[checked(device)].reset_peaks(); }
-  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
+  // no `override`: older versions of torch do not have it in the base class
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) {
     health[checked(device)].check();
     const Usage usage = allocators[checked(device)].usage();
     return {usage.capacity - std::min(usage.capacity, usage.reserved + usage.external), usage.capacity};

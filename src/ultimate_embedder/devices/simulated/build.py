@@ -20,10 +20,18 @@ from ultimate_embedder.errors import UsageError
 
 MODULE = "simulated_accelerator"
 MAIN_SOURCE = "accelerator.cpp"  # includes the headers beside it
+LEAST_TORCH = (2, 9)  # as the message below says: an allocator of one's own is a class of torch's only since then
 
 
 def load_extension() -> ModuleType:
     """The compiled module; builds it if this source and this torch have not been built here before."""
+    import torch
+
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < LEAST_TORCH:
+        raise UsageError(
+            f"simulated devices need torch 2.9 or newer, and this is {torch.__version__}. "
+            "Use --devices cpu, or cuda where there is a card."
+        )
     library = cache_folder() / f"{MODULE}-{_fingerprint()}.so"
     if not library.exists():
         _build(library)
