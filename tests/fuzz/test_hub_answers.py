@@ -76,9 +76,10 @@ def fresh_folder() -> Iterator[Path]:
 @st.composite
 def mutated(draw: st.DrawFn, template: Any) -> Any:
     """The template with a few values replaced, removed or added, at any depth."""
-    root = [copy.deepcopy(template)]
+    root: Any = [copy.deepcopy(template)]
     for _ in range(draw(st.integers(0, 3))):
-        holder, key = root, 0
+        holder: Any = root
+        key: Any = 0
         while isinstance(holder[key], dict | list) and holder[key] and draw(st.integers(0, 3)):
             holder = holder[key]
             key = draw(st.sampled_from(list(holder) if isinstance(holder, dict) else range(len(holder))))

@@ -22,7 +22,7 @@ from tests.support.hub_here import keep_own_code_below
 from tests.support.tiny_models import tiny_cross_encoder, tiny_model
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
-from ultimate_embedder.models import find_spec, is_trusted, load_encoder, load_reranker, resolve_model
+from ultimate_embedder.models import find_spec, is_trusted, load_encoder, load_reranker, require_trust, resolve_model
 from ultimate_embedder.models.foreign_code import MODULE_CLASSES
 from ultimate_embedder.models.resolve import spec_of
 from ultimate_embedder.types import ModelSpec, ResolvedModel
@@ -151,6 +151,14 @@ def test_a_damaged_file_is_named(folder: Path, name: str, content: str) -> None:
     with pytest.raises(ModelError) as caught:
         resolve_model(str(folder))
     assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [50, 500, *range(900, 1000, 3), 5000])
+def test_deeply_nested_values_are_no_way_around_the_check(tmp_path: Path, depth: int) -> None:
+    deep = f"{'[' * depth}1{']' * depth}"
+    (tmp_path / "config.json").write_text(f'{{"x": {deep}, "y": {{"auto_map": {deep}}}}}')
+    with pytest.raises(ModelError, match=r"auto_map|nested too deeply"):
+        require_trust(None, tmp_path, ())
 
 
 def test_a_module_folder_that_is_a_link_to_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:

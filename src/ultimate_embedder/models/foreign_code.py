@@ -146,7 +146,7 @@ def _entry_problem(key: str, value: Any, is_arguments: bool) -> str | None:
         return f"{entry}, a function from elsewhere"
     if key in CLASS_KEYS and isinstance(value, str) and not PLAIN_CLASS.fullmatch(value):
         return entry if _class_problem("", value, WORD_TOKENIZERS) else None
-    if key.endswith("implementation") and "/" in str(value):
+    if key.endswith("implementation") and any("/" in name for name in _strings(value)):
         return f"{entry}, a kernel that would be downloaded"
     if is_arguments and key in ELSEWHERE_KEYS and value:
         return f"{entry}, files from elsewhere"
@@ -163,3 +163,9 @@ def _entry_problem(key: str, value: Any, is_arguments: bool) -> str | None:
 
 def _is_safetensors(name: Any) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[\w.-]+\.safetensors(\.index\.json)?", name) is not None
+
+
+def _strings(value: Any) -> list[str]:
+    """A string, or those in an object."""
+    values = value.values() if isinstance(value, dict) else [value]
+    return [each for each in values if isinstance(each, str)]

@@ -67,9 +67,9 @@ def _pooled_dim(folder: Path) -> int | None:
 
 def _count(value: Any) -> int | None:
     """A number of tokens or dimensions; None for anything else that a file may say."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
         return None
-    return int(value)
+    return int(value) if isinstance(value, int) or math.isfinite(value) else None
 
 
 def _prompt(prompts: Any, names: tuple[str, ...]) -> str | None:

@@ -22,7 +22,10 @@ def is_commit(word: str) -> bool:
 
 def shown(value: object) -> str:
     """A value from outside, for a message: quoted, and not longer than a line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a value that is nested too deeply"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
