@@ -142,13 +142,15 @@ class HubClient:
             from_hub = isinstance(error, FROM_HUB) or temporary(error) or _is_of_httpx(error, *HTTPX_ERRORS)
             if not from_hub and not isinstance(error, OSError):
                 raise
-            words = self._refusal(error) if isinstance(error, _RefusedError) else _describe_error(error)
+            words = self._refusal(error) if isinstance(error, FROM_HUB) else _describe_error(error)
             problem = f"cannot {what} from {self._access.endpoint}: {words}"
             if not from_hub:  # of this machine, such as a full disk
                 raise ModelError(problem) from error
             raise DownloadError(name_to_pull(self._spec), problem) from error
 
-    def _refusal(self, error: _RefusedError) -> str:
+    def _refusal(self, error: Exception) -> str:
+        if not isinstance(error, _RefusedError):
+            return f"{error}. Check that HF_ENDPOINT, if it is set, names the hub that you mean, or try again later."
         if error.status == 404 and self._spec.revision:
             return f"{error}. There is no commit {self._spec.revision}, or no such model."
         if error.status in (401, 403):
