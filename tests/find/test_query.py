@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.conftest import WriteChunks
+from tests.support.attack_code import MARKER
+from tests.support.attacks import module_of_the_folder
+from tests.support.hub_here import keep_own_code_below
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, open_output
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import UsageError
+from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.files import folder_sha256
 from ultimate_embedder.find import open_query_encoder
 
 OFFLINE = HubAccess(offline=True)
@@ -40,3 +46,22 @@ def test_an_output_without_a_summary_is_refused_in_words(output: Path) -> None:
     (output / "summary.json").unlink()
     with pytest.raises(UsageError, match="has no summary of a finished run"):
         open_query_encoder(open_output(output), "docs", OFFLINE)
+
+
+def test_the_summary_of_somebody_else_does_not_make_us_run_the_code_of_a_folder(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARKER, str(tmp_path / "marker"))
+    keep_own_code_below(tmp_path, monkeypatch)
+    evil = Path(shutil.copytree(tiny_model("bert"), tmp_path / "coderankembed"))
+    module_of_the_folder(evil)
+    summary = json.loads((output / "summary.json").read_text())
+    for model in summary["collections"][0]["models"]:
+        model |= {"path": str(evil), "digest": folder_sha256(evil)}
+    summary["options"]["models"][0]["name"] = str(evil)
+    (output / "summary.json").write_text(json.dumps(summary))
+    trusting = HubAccess(offline=True, trusted=("coderankembed",))  # the model of that name in the registry
+    for access in (OFFLINE, trusting):
+        with pytest.raises(ModelError, match=r"would run code .*modules.json names the class 'evil.Module'"):
+            open_query_encoder(open_output(output), "docs", access)
+    assert not (tmp_path / "marker").exists()

@@ -145,7 +145,7 @@ def test_files_that_do_not_say_how_many_positions_there_are_refuse_nothing(
 
 def test_positions_are_read_where_the_first_module_is(tmp_path: Path) -> None:
     (tmp_path / "0_Transformer").mkdir()
-    (tmp_path / "modules.json").write_text('[{"path": "0_Transformer"}, {"path": "1_Pooling"}]')
+    (tmp_path / "modules.json").write_text('[{"type": "T", "path": "0_Transformer"}, {"type": "P", "path": "1"}]')
     (tmp_path / "0_Transformer" / "config.json").write_text('{"max_position_embeddings": 77}')
     assert position_limit(dataclasses.replace(resolve_model(str(tiny_model("bert"))), path=tmp_path)) == 77
 

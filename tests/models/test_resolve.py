@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tiny_models import tiny_model
+from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.files import folder_sha256, size_bytes
 from ultimate_embedder.models import find_spec, model_name, registry, resolve_model
@@ -171,9 +172,10 @@ def test_a_folder_without_weights_is_refused(tiny: Path) -> None:
     assert refusal(str(tiny)) == no_weights(tiny)
 
 
-def test_older_weights_are_weights(tiny: Path) -> None:
+def test_weights_that_are_a_pickle_are_weights_of_a_model_that_is_trusted(tiny: Path) -> None:
     (tiny / "model.safetensors").rename(tiny / "pytorch_model.bin")
-    assert resolve_model(str(tiny)).source == "folder"
+    assert "--trust-remote-code" in refusal(str(tiny))
+    assert resolve_model(str(tiny), HubAccess(offline=True, trusted=(str(tiny),))).source == "folder"
 
 
 def test_an_unfinished_download_is_refused(cache: Path, tiny: Path) -> None:

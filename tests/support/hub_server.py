@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Answer = tuple[int, bytes, dict[str, str]]  # status, body, headers
+Answer = tuple[int, bytes, dict[str, str]]  # status, body, headers; a Content-Length of "" is not sent
 LARGE_SUFFIXES = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx")  # these are in git-lfs, whatever their size
 
 
@@ -74,6 +74,7 @@ class HubServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
+        self.replies: list[tuple[str, Answer]] = []  # what a hostile hub says where a pattern finds `METHOD /path`
         self.closing = threading.Event()
         self._history: dict[str, list[Commit]] = {}
         self._lock = threading.Lock()
@@ -109,6 +110,11 @@ class HubServer(ThreadingHTTPServer):
                     fault.times -= 1
                     return fault
         return None
+
+    def reply(self, method: str, target: str, wanted_range: str | None) -> Answer:
+        """The first of `replies` that fits, else an honest answer."""
+        found = (answer for pattern, answer in self.replies if re.search(pattern, f"{method} {target}"))
+        return next(found, None) or self.answer(target, wanted_range)
 
     def answer(self, target: str, wanted_range: str | None) -> Answer:
         """What the hub says when nothing goes wrong."""
@@ -147,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         wanted_range = self.headers.get("Range")
         fault = self.server.take_fault(self.command, self.path) or Fault("")
-        status, body, headers = self.server.answer(self.path, wanted_range)
+        status, body, headers = self.server.reply(self.command, self.path, wanted_range)
         if fault.status is not None:
             status, body, headers = fault.status, b"{}", {"Retry-After": fault.retry_after} if fault.retry_after else {}
         outcome = 0 if fault.drop else status
@@ -158,8 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.drop:
             return
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
+        sent = {"Content-Length": str(len(body)), **headers}
+        self.close_connection = self.close_connection or sent["Content-Length"] != str(len(body))
+        for name, value in sent.items():
+            if value or name != "Content-Length":
+                self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body[: fault.truncate])

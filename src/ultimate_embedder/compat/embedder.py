@@ -44,7 +44,7 @@ from ultimate_embedder.execution import rerank
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import write_json
 from ultimate_embedder.find import QueryEncoder
-from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
+from ultimate_embedder.models import Reranker, find_spec, is_trusted, load_reranker, resolve_reranker
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan, as_candidate
@@ -317,8 +317,8 @@ class UltimateKaggleEmbedderV4(Probes):
         """Find the reranker's files; returns a cached function that loads it in a given precision."""
         name = self.reranking_config.model_name
         spec = find_spec(name)
-        trusted = [*self._trusted, *([spec.key] if spec and self.reranking_config.trust_remote_code else [])]
-        if spec and spec.remote_code and spec.key not in trusted:
+        trusted = [*self._trusted, *([name] if self.reranking_config.trust_remote_code else [])]
+        if spec and spec.remote_code and not is_trusted(spec, None, trusted):
             raise UsageError(
                 f"{spec.key} runs code from its own repository. If you have read it and trust it, allow it with "
                 "RerankingConfig(trust_remote_code=True); else choose another, such as bge-reranker-v2-m3."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.compat.telemetry import Telemetry, device_id, gigabytes
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.events import ModelMissing
-from ultimate_embedder.models import resolve_model
+from ultimate_embedder.models import model_options, require_trust, resolve_model
 from ultimate_embedder.planning import PassPlan
 from ultimate_embedder.session import Session, resolved_event
 from ultimate_embedder.types import ResolvedModel
@@ -65,13 +65,13 @@ class Probes:
 
         model = self._resolved(model_name)
         dtype = next((plan.identity.dtype for plan in self._plans if plan.name == model.name), "float32")
-        trusted = self._run_config.hub.trusted
+        is_trusted = require_trust(model.spec, model.path, self._run_config.hub.trusted)
         return {
             "model_name_or_path": str(model.path),
             "device": "cpu",
             "local_files_only": True,
-            "trust_remote_code": model.spec is not None and model.spec.key in trusted,
-            "model_kwargs": {"dtype": getattr(torch, "float32" if dtype == "int8" else dtype)},
+            "trust_remote_code": is_trusted,
+            "model_kwargs": model_options(getattr(torch, "float32" if dtype == "int8" else dtype), is_trusted),
         }
 
     def _initialize_companion_models(self) -> Mapping[str, Any]:

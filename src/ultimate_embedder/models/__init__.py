@@ -4,7 +4,7 @@ from ultimate_embedder.models.attention import attention_in_pieces
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
-from ultimate_embedder.models.encoder import Encoder, load_encoder
+from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -25,6 +25,7 @@ from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_r
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
 from ultimate_embedder.models.show import model_rows
 from ultimate_embedder.models.streaming import LayerStream
+from ultimate_embedder.models.trust import is_trusted, require_trust
 
 __all__ = [
     "MODELS",
@@ -43,10 +44,12 @@ __all__ = [
     "check_model",
     "chunked_feed_forward",
     "find_spec",
+    "is_trusted",
     "load_encoder",
     "load_reranker",
     "locate_model",
     "model_name",
+    "model_options",
     "model_rows",
     "native_dim",
     "output_manifest",
@@ -55,6 +58,7 @@ __all__ = [
     "pull_model",
     "repeated_layers",
     "require_backend",
+    "require_trust",
     "resolve_model",
     "resolve_reranker",
     "row_cosines",

@@ -30,7 +30,7 @@ def check_model(name: str, access: HubAccess) -> list[ModelCheck]:
     """Check every byte of a model, in each location on this machine; accepts the same names as `--models`."""
     spec = spec_of(name)
     if spec is None:
-        model = resolve_model(name, access)
+        model = resolve_model(name, access, to_load=False)
         return [ModelCheck(model.name, model.path, tuple(problems_of(model.path)), has_checksums=False)]
     found = []
     if spec.package and (folder := package_folder(spec.package)):

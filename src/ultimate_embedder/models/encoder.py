@@ -31,6 +31,7 @@ from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.runtimes import Runtime
 from ultimate_embedder.models.tokenize import Tokenizer, preprocess
+from ultimate_embedder.models.trust import require_trust
 from ultimate_embedder.types import Capability, ModelDevice, ResolvedModel
 
 if TYPE_CHECKING:
@@ -170,6 +171,11 @@ class Encoder(LoadedModel):
         )
 
 
+def model_options(dtype: Any, is_trusted: bool) -> dict[str, Any]:
+    """The arguments with which transformers loads weights: safetensors only, unless the model is trusted."""
+    return {"dtype": dtype, **({} if is_trusted else {"use_safetensors": True, "weights_only": True})}
+
+
 def load_encoder(
     model: ResolvedModel,
     dtype: str,
@@ -179,10 +185,10 @@ def load_encoder(
     *,
     token_cap: int | None = None,
 ) -> Encoder:
-    """Load a model from its resolved path; without network, and with remote code only if it is trusted."""
+    """Load a model from its resolved path; without network, and with remote code or pickles only if it is trusted."""
+    is_trusted = require_trust(model.spec, model.path, trusted)
     import_quickly("sentence_transformers")
     import torch
-    from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -191,10 +197,10 @@ def load_encoder(
                 str(model.path),
                 device=device,
                 local_files_only=True,
-                trust_remote_code=model.spec is not None and model.spec.key in trusted,
-                model_kwargs={"dtype": getattr(torch, dtype)},
+                trust_remote_code=is_trusted,
+                model_kwargs=model_options(getattr(torch, dtype), is_trusted),
             )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     loaded.eval()
     spec = model.spec

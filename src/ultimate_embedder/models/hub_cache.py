@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ultimate_embedder.errors import ModelError
+from ultimate_embedder.models.config_files import read_modules, read_object
+from ultimate_embedder.models.paths import GIT_HASH, SHA256, file_problem, inside, is_commit, leaving_problem, shown
+
 MOUNT_DEPTH = 5
+LARGEST_FILE = 1 << 44  # bytes; larger than any disk that a model would be downloaded to
+LARGEST_HEADER = 100_000_000  # bytes of the header of safetensors, as in its own reader
+LONGEST_REF = 256  # bytes
 FILE_LISTS = "ultimate-embedder"  # beside refs/ and snapshots/: the file list of each download
 
 
@@ -33,6 +40,26 @@ class HubFile:
     """Only of large files."""
     blob: str = ""
     """Name of its blob in the cache: the sha256, or the git hash."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size; zero if unknown."""
+        return self.size or 0
+
+
+def listed_file(name: Any, size: Any, sha256: Any, blob: Any) -> HubFile:
+    """A file as a hub or a file list describes it; ValueError if that cannot be true."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the name of a file is not a string: {shown(name)}")
+    if problem := leaving_problem(name):
+        raise ValueError(f"the name of a file {problem}: {shown(name)}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= LARGEST_FILE:
+        raise ValueError(f"the size of {shown(name)} is not a possible number of bytes: {shown(size)}")
+    if sha256 is not None and not (isinstance(sha256, str) and SHA256.fullmatch(sha256)):
+        raise ValueError(f"the sha256 of {shown(name)} is not 64 hexadecimal digits: {shown(sha256)}")
+    if not isinstance(blob, str) or not GIT_HASH.fullmatch(blob):
+        raise ValueError(f"the blob of {shown(name)} is not 40 or 64 hexadecimal digits: {shown(blob)}")
+    return HubFile(name, size, sha256, blob)
 
 
 def repo_folder(cache: Path, hub_id: str) -> Path:
@@ -73,27 +100,52 @@ def problems_of(folder: Path, files: Sequence[HubFile] = ()) -> Iterator[str]:
 
 
 def read_file_list(repo: Path, commit: str) -> list[HubFile]:
-    """The file list of a download of that commit; empty if another program downloaded it."""
+    """The file list of a download of that commit; empty if another program downloaded it, or the list is damaged."""
+    if not is_commit(commit):
+        return []
     try:
         entries = json.loads((repo / FILE_LISTS / f"{commit}.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        files = [listed_file(each["name"], each["size"], each["sha256"], each["blob"]) for each in entries]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
-    return [HubFile(**entry) for entry in entries]
+    return [] if any(file_problem(file.name) for file in files) else files
 
 
 def read_safetensors_header(path: Path) -> dict[str, Any]:
-    """The header of a safetensors file; ValueError if the file is truncated."""
+    """The header of a safetensors file; ValueError if the file is truncated or damaged."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
             raise ValueError("the header is truncated")
-        header: dict[str, Any] = json.loads(file.read(length))
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    if 8 + length + max(ends, default=0) != size:
-        raise ValueError(f"it has {size} bytes and should have {8 + length + max(ends, default=0)}")
+        if length > LARGEST_HEADER:
+            raise ValueError(f"its header has {length} bytes, and {LARGEST_HEADER} at most are possible")
+        header = _parse_header(file.read(length))
+    end = max((_data_end(name, entry) for name, entry in header.items() if name != "__metadata__"), default=0)
+    if 8 + length + end != size:
+        raise ValueError(f"it has {size} bytes and should have {8 + length + end}")
     return header
+
+
+def _parse_header(content: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(content.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("its header is nested too deeply") from error
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a JSON object")  # noqa: TRY004 - of the file, not of a caller
+    return header
+
+
+def _data_end(name: str, entry: Any) -> int:
+    """Where the bytes of a tensor end."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not isinstance(offsets, list) or len(offsets) != 2 or any(type(each) is not int for each in offsets):
+        raise ValueError(f"the tensor {shown(name)} has no data_offsets of two numbers")
+    if not 0 <= offsets[0] <= offsets[1]:
+        raise ValueError(f"the tensor {shown(name)} has impossible data_offsets {shown(offsets)}")
+    return int(offsets[1])
 
 
 def _snapshots(repo: Path, revision: str | None) -> Iterator[Snapshot]:
@@ -105,13 +157,24 @@ def _snapshots(repo: Path, revision: str | None) -> Iterator[Snapshot]:
 
 def _commits(repo: Path, revision: str | None) -> Iterator[str]:
     if revision:
-        yield revision
+        if is_commit(revision):  # it becomes a path, and may be of a summary from elsewhere
+            yield revision
         return
-    main = repo / "refs" / "main"
-    if main.is_file():
-        yield main.read_text("utf-8").strip()
+    if commit := _main_commit(repo):
+        yield commit
     elif (repo / "snapshots").is_dir():  # copied without refs
-        yield from sorted((path.name for path in (repo / "snapshots").iterdir()), reverse=True)
+        names = (path.name for path in (repo / "snapshots").iterdir())
+        yield from sorted(filter(is_commit, names), reverse=True)
+
+
+def _main_commit(repo: Path) -> str | None:
+    """The commit that refs/main names; None if there is no such file, or it names none."""
+    main = repo / "refs" / "main"
+    if not main.is_file():
+        return None
+    with open(main, "rb") as file:
+        word = file.read(LONGEST_REF).decode("ascii", errors="replace").strip()
+    return word if is_commit(word) else None
 
 
 def _folders(top: Path, depth: int) -> Iterator[Path]:
@@ -141,25 +204,34 @@ def _structural_problems(folder: Path) -> Iterator[str]:
 
 def _missing_shards(folder: Path, index: Path) -> Iterator[str]:
     try:
-        shards = set(json.loads(index.read_text("utf-8")).get("weight_map", {}).values())
-    except (OSError, ValueError):
+        shards = read_index(index)
+    except ModelError:
         yield f"{index.relative_to(folder)} is damaged"
         return
-    for shard in sorted(shards):
+    for shard in shards:
         same_format = any(index.parent.glob(f"*{Path(shard).suffix}"))
         if same_format and not (index.parent / shard).is_file():
             yield f"{(index.parent / shard).relative_to(folder)} is missing"
 
 
+def read_index(index: Path) -> list[str]:
+    """The files with the weights that an index names, all below its folder; `ModelError` if it is damaged."""
+    weight_map = read_object(index).get("weight_map", {})
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelError(f"{index} is damaged ('weight_map' has no names of files). Download or copy the model again.")
+    shards = sorted(set(weight_map.values()))
+    for shard in shards:
+        inside(index.parent, shard)
+    return shards
+
+
 def _missing_modules(folder: Path) -> Iterator[str]:
     try:
-        modules = json.loads((folder / "modules.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return
-    except ValueError:
-        yield "modules.json is damaged"
+        modules = read_modules(folder)
+    except ModelError as error:
+        yield f"modules.json is damaged: {error}"
         return
     for module in modules:
-        needs_config = re.search(r"\.(Pooling|Dense|Transformer)$", module["type"])
-        if needs_config and module["path"] and not (folder / module["path"] / "config.json").is_file():
-            yield f"{module['path']}/config.json is missing"
+        needs_config = re.search(r"\.(Pooling|Dense|Transformer)$", module.type)
+        if needs_config and module.path and not (folder / module.path / "config.json").is_file():
+            yield f"{module.path}/config.json is missing"

@@ -18,7 +18,9 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import DownloadError, ModelError
 from ultimate_embedder.events import Emit, ModelBytesFetched, Retried
 from ultimate_embedder.files import file_sha256, sync_folder
+from ultimate_embedder.models.hub_answers import MOST_BYTES, AnswerError, parse_model_info
 from ultimate_embedder.models.hub_cache import HubFile, repo_folder
+from ultimate_embedder.models.paths import inside
 from ultimate_embedder.models.registry import name_to_pull
 from ultimate_embedder.retry import Temporary, call_with_retries
 from ultimate_embedder.types import ModelSpec
@@ -36,11 +38,19 @@ class _RefusedError(Exception):
     def __init__(self, status: int, reason: str, retry_after: str) -> None:
         super().__init__(f"{status} {reason}".strip())
         self.status = status
-        self.retry_after = float(retry_after) if retry_after.isdigit() else None
+        self.retry_after = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
 class _DamagedError(Exception):
     """A downloaded file is truncated or damaged."""
+
+
+class _TooLongError(Exception):
+    """The hub sends more than it announced, or than an answer can have."""
+
+
+HTTPX_ERRORS = ("RequestError", "InvalidURL", "StreamError")  # such as too many redirects, or one to no address
+FROM_HUB = (_RefusedError, _DamagedError, _TooLongError, AnswerError)
 
 
 class HubClient:
@@ -51,6 +61,7 @@ class HubClient:
         self._access = access
         self._emit = emit
         self._repo = repo_folder(access.download_folder, spec.hub_id)
+        self._unreported = 0
         self.retries = 0
 
     def describe(self) -> tuple[str, list[HubFile]]:
@@ -58,52 +69,67 @@ class HubClient:
         revision = f"/revision/{self._spec.revision}" if self._spec.revision else ""
         url = f"{self._access.endpoint}/api/models/{self._spec.hub_id}{revision}?blobs=true"
 
-        def ask() -> Any:
+        def ask() -> tuple[str, list[HubFile]]:
             with _answer(url, {}) as response:
-                response.read()
-                return response.json()
+                body = b"".join(_limited(response, MOST_BYTES, "its description of the model"))
+            return parse_model_info(body, self._spec.revision)
 
-        described = self._call(f"look up {self._spec.hub_id}", ask)
-        return described["sha"], [_hub_file(entry) for entry in described["siblings"]]
+        return self._call(f"look up {self._spec.hub_id}", ask)
 
     def fetch(self, file: HubFile, commit: str) -> None:
         """Download one file into the cache; resumes a partial download."""
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
-        link = self._repo / "snapshots" / commit / file.name
+        link = inside(self._repo / "snapshots" / commit, file.name)
         blob = self._repo / "blobs" / file.blob
         lock = self._repo.parent / ".locks" / self._repo.name / f"{file.blob}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         url = hf_hub_url(self._spec.hub_id, file.name, revision=commit, endpoint=self._access.endpoint)
         with WeakFileLock(lock):  # huggingface_hub's lock: wait for other processes that download this file
-            if not blob.exists():
+            if not _is_whole(blob, file):
                 self._call(f"download {file.name} of {self._spec.key}", lambda: self._stream(url, blob, file))
         _link(link, blob)
 
     def _stream(self, url: str, blob: Path, file: HubFile) -> None:
         blob.parent.mkdir(parents=True, exist_ok=True)
         partial = blob.with_name(f"{blob.name}.incomplete")
-        have = partial.stat().st_size if partial.exists() else 0
-        headers = {"Range": f"bytes={have}-"} if have else {}
-        with _answer(url, headers) as response, open(partial, "ab" if response.status_code == 206 else "wb") as out:
-            unreported = 0
-            for block in response.iter_bytes(BLOCK_BYTES):
-                out.write(block)
-                unreported += len(block)
-                if unreported >= REPORT_BYTES:
-                    self._emit(ModelBytesFetched(model=self._spec.key, size_bytes=unreported))
-                    unreported = 0
-            out.flush()
-            os.fsync(out.fileno())
-        self._emit(ModelBytesFetched(model=self._spec.key, size_bytes=unreported))
-        if file.size is not None and partial.stat().st_size < file.size:
-            raise _DamagedError(f"the download is incomplete, {partial.stat().st_size} of {file.size} bytes")
+        have = _resumable_bytes(partial, file)
+        if have < file.size_bytes or not partial.exists():
+            self._receive(url, partial, have, file)
+        if partial.stat().st_size < file.size_bytes:
+            raise _DamagedError(f"the download is incomplete, {partial.stat().st_size} of {file.size_bytes} bytes")
         if damage := file_damage(partial, file):
             partial.unlink()  # complete, but with wrong bytes: it cannot be resumed
             raise _DamagedError(damage)
         partial.replace(blob)
         sync_folder(blob.parent)
+
+    def _receive(self, url: str, partial: Path, have: int, file: HubFile) -> None:
+        """Add what the hub sends to a partial download; never more than the size of the file."""
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        try:
+            with _answer(url, headers) as response:
+                goes_on = response.status_code == 206
+                room = file.size_bytes - have if goes_on else file.size_bytes
+                with open(partial, "ab" if goes_on else "wb") as out:
+                    for block in _limited(response, room, f"the {file.size_bytes} bytes of {file.name}"):
+                        out.write(block)
+                        self._report(len(block))
+                    out.flush()
+                    os.fsync(out.fileno())
+        except _TooLongError:
+            partial.unlink(missing_ok=True)
+            raise
+        finally:
+            self._report(0, at_once=True)
+
+    def _report(self, size_bytes: int, at_once: bool = False) -> None:
+        """Tell that bytes were received, a few megabytes at a time."""
+        self._unreported += size_bytes
+        if self._unreported >= REPORT_BYTES or at_once:
+            self._emit(ModelBytesFetched(model=self._spec.key, size_bytes=self._unreported))
+            self._unreported = 0
 
     def _call(self, what: str, call: Callable[[], Result]) -> Result:
         def note(attempt: int, wait_s: float, reason: str) -> None:
@@ -113,16 +139,18 @@ class HubClient:
         try:
             return call_with_retries(call, temporary, note, self._access.retry)
         except Exception as error:
-            from_hub = isinstance(error, _RefusedError | _DamagedError) or temporary(error)
+            from_hub = isinstance(error, FROM_HUB) or temporary(error) or _is_of_httpx(error, *HTTPX_ERRORS)
             if not from_hub and not isinstance(error, OSError):
                 raise
-            words = self._refusal(error) if isinstance(error, _RefusedError) else _describe_error(error)
+            words = self._refusal(error) if isinstance(error, FROM_HUB) else _describe_error(error)
             problem = f"cannot {what} from {self._access.endpoint}: {words}"
             if not from_hub:  # of this machine, such as a full disk
                 raise ModelError(problem) from error
             raise DownloadError(name_to_pull(self._spec), problem) from error
 
-    def _refusal(self, error: _RefusedError) -> str:
+    def _refusal(self, error: Exception) -> str:
+        if not isinstance(error, _RefusedError):
+            return f"{error}. Check that HF_ENDPOINT, if it is set, names the hub that you mean, or try again later."
         if error.status == 404 and self._spec.revision:
             return f"{error}. There is no commit {self._spec.revision}, or no such model."
         if error.status in (401, 403):
@@ -135,9 +163,12 @@ def file_damage(path: Path, file: HubFile) -> str | None:
     """What is wrong with a file, compared with the hub's checksum, or None."""
     if file.sha256:
         return None if file_sha256(path) == file.sha256 else f"its sha256 is not {file.sha256}"
-    content = path.read_bytes()
-    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    return None if git == file.blob else f"its git hash is not {file.blob}"
+    new = hashlib.sha1 if len(file.blob) == 40 else hashlib.sha256
+    git = new(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with open(path, "rb") as content:
+        while block := content.read(BLOCK_BYTES):
+            git.update(block)
+    return None if git.hexdigest() == file.blob else f"its git hash is not {file.blob}"
 
 
 def temporary(error: BaseException) -> Temporary | None:
@@ -147,9 +178,42 @@ def temporary(error: BaseException) -> Temporary | None:
         return Temporary(str(error), error.retry_after) if passing else None
     if isinstance(error, _DamagedError):
         return Temporary(str(error))
-    if any(kind.__name__ == "TransportError" for kind in type(error).__mro__):  # of httpx, which has two package names
+    if _is_of_httpx(error, "TransportError") and not _is_of_httpx(error, "UnsupportedProtocol"):
         return Temporary(_describe_error(error))
     return None
+
+
+def _is_of_httpx(error: BaseException, *names: str) -> bool:
+    """Whether an error is of one of these classes of httpx, which has two package names."""
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _resumable_bytes(partial: Path, file: HubFile) -> int:
+    """The bytes of a partial download that can be resumed; what cannot be one is deleted."""
+    if partial.is_symlink() or (partial.exists() and partial.stat().st_size > file.size_bytes):
+        partial.unlink()
+    return partial.stat().st_size if partial.exists() else 0
+
+
+def _is_whole(blob: Path, file: HubFile) -> bool:
+    """Whether the blob is there with the right bytes; a damaged one is deleted."""
+    if blob.is_file() and not blob.is_symlink() and file_damage(blob, file) is None:
+        return True
+    blob.unlink(missing_ok=True)
+    return False
+
+
+def _limited(response: Any, most_bytes: int, what: str) -> Iterator[bytes]:
+    """The body of a response, as it was sent; stops as soon as it is longer than `most_bytes`."""
+    announced = response.headers.get("Content-Length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:32]) > most_bytes:
+        raise _TooLongError(f"it announces {announced[:32]} more bytes, too many for {what}")
+    received = 0
+    for block in response.iter_raw(BLOCK_BYTES):  # raw: a few compressed bytes could become terabytes
+        received += len(block)
+        if received > most_bytes:
+            raise _TooLongError(f"it sends more than {what}; the download was stopped and deleted")
+        yield block
 
 
 @contextlib.contextmanager
@@ -163,13 +227,10 @@ def _answer(url: str, headers: dict[str, str]) -> Iterator[Any]:
     with get_session().stream("GET", url, headers=sent, timeout=timeout, follow_redirects=True) as response:
         if response.status_code >= 400:
             raise _RefusedError(response.status_code, response.reason_phrase, response.headers.get("Retry-After", ""))
+        encoding = response.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise AnswerError(f"its answer is compressed ({encoding[:40]}), which was not asked for")
         yield response
-
-
-def _hub_file(entry: dict[str, Any]) -> HubFile:
-    lfs = entry.get("lfs") or {}
-    sha256 = lfs.get("sha256") or lfs.get("oid")
-    return HubFile(entry["rfilename"], entry.get("size"), sha256, sha256 or entry["blobId"])
 
 
 def _link(link: Path, blob: Path) -> None:

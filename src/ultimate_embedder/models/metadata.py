@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models.config_files import read_modules, read_object
 from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 
 if TYPE_CHECKING:
@@ -40,38 +41,40 @@ class ModelMetadata:
 
 def read_metadata(folder: Path) -> ModelMetadata:
     """Read the metadata of a model without loading it."""
-    config = _read_json(folder, "config.json")
-    prompts = _read_json(folder, "config_sentence_transformers.json").get("prompts") or {}
-    own = _read_json(folder, "sentence_bert_config.json").get("max_seq_length")
+    config = read_object(folder / "config.json")
+    prompts = read_object(folder / "config_sentence_transformers.json").get("prompts")
+    own = _count(read_object(folder / "sentence_bert_config.json").get("max_seq_length"))
     limits = [
-        _read_json(folder, "tokenizer_config.json").get("model_max_length"),
-        config.get("max_position_embeddings"),
+        _count(read_object(folder / "tokenizer_config.json").get("model_max_length")),
+        _count(config.get("max_position_embeddings")),
     ]
-    possible = [int(limit) for limit in limits if limit and limit < UNLIMITED_TOKENS]
+    possible = [limit for limit in limits if limit and limit < UNLIMITED_TOKENS]
     return ModelMetadata(
-        dim=_pooled_dim(folder) or config.get("hidden_size"),
+        dim=_pooled_dim(folder) or _count(config.get("hidden_size")),
         max_tokens=own or min(possible, default=None),
-        document_prompt=next((prompts[name] for name in DOCUMENT_PROMPT_NAMES if prompts.get(name)), None),
-        query_prompt=next((prompts[name] for name in QUERY_PROMPT_NAMES if prompts.get(name)), None),
+        document_prompt=_prompt(prompts, DOCUMENT_PROMPT_NAMES),
+        query_prompt=_prompt(prompts, QUERY_PROMPT_NAMES),
     )
 
 
 def _pooled_dim(folder: Path) -> int | None:
     for name in ("2_Dense/config.json", "1_Pooling/config.json"):
-        if described := _read_json(folder, name):
-            found = described.get("out_features") or described.get("embedding_dimension")
-            return int(found or described.get("word_embedding_dimension") or 0) or None
+        if described := read_object(folder / name):
+            keys = ("out_features", "embedding_dimension", "word_embedding_dimension")
+            return next((found for key in keys if (found := _count(described.get(key)))), None)
     return None
 
 
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ModelError(f"{folder / name} is damaged ({error}). Download or copy the model again.") from error
-    return found
+def _count(value: Any) -> int | None:
+    """A number of tokens or dimensions; None for anything else that a file may say."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
+        return None
+    return int(value) if isinstance(value, int) or math.isfinite(value) else None
+
+
+def _prompt(prompts: Any, names: tuple[str, ...]) -> str | None:
+    texts = [prompts.get(name) for name in names] if isinstance(prompts, dict) else []
+    return next((text for text in texts if text and isinstance(text, str)), None)
 
 
 def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = None) -> None:
@@ -113,13 +116,10 @@ def check_max_tokens(model: ResolvedModel, wanted: int | None) -> None:
 def _transformer_config(folder: Path) -> dict[str, Any]:
     """The configuration of the first module; empty if unreadable."""
     try:
-        modules: Any = _read_json(folder, "modules.json")
-        first = modules[0] if isinstance(modules, list) and modules else None
-        path = str(first.get("path", "")) if isinstance(first, dict) else ""
-        config: Any = _read_json(folder / path, "config.json")
-    except (ModelError, OSError):  # reported when the model is loaded
+        modules = read_modules(folder)
+        return read_object(folder / (modules[0].path if modules else "") / "config.json")
+    except ModelError:  # reported when the model is loaded
         return {}
-    return config if isinstance(config, dict) else {}
 
 
 def _too_many_tokens(name: str, wanted: int, limit: int) -> UsageError:

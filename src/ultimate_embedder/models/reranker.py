@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,13 @@ import numpy as np
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Emit
+from ultimate_embedder.models.config_files import read_modules, read_object
+from ultimate_embedder.models.encoder import model_options
 from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.resolve import resolve_model
+from ultimate_embedder.models.trust import require_trust
 from ultimate_embedder.types import ResolvedModel
 
 if TYPE_CHECKING:
@@ -80,22 +82,24 @@ def resolve_reranker(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
 
 
 def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ()) -> Reranker:
-    """Load a reranker on the host, from its resolved path; without network, and with remote code only if trusted."""
+    """Load a reranker on the host, from its resolved path; without network, and code or pickles only if trusted."""
+    is_trusted = require_trust(model.spec, model.path, trusted)
     import_quickly("sentence_transformers")
     import torch
     from sentence_transformers import CrossEncoder
 
     _require_scores(model)
-    own_code = model.spec is not None and model.spec.remote_code and model.spec.key in trusted
-    options = {"dtype": getattr(torch, dtype)}
+    options = model_options(getattr(torch, dtype), is_trusted)
     try:
         with quiet_loading():
-            if own_code:
+            if is_trusted and model.spec is not None and model.spec.remote_code:
                 return _load_own_code(model, options)
             loaded = CrossEncoder(
-                str(model.path), device="cpu", local_files_only=True, trust_remote_code=False, model_kwargs=options
+                str(model.path), device="cpu", local_files_only=True, trust_remote_code=is_trusted, model_kwargs=options
             )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except ModelError:
+        raise
+    except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     loaded.eval()
     return Reranker(model.name, loaded)
@@ -103,10 +107,10 @@ def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ())
 
 def _require_scores(model: ResolvedModel) -> None:
     """Reject a model without a classification head: it would be initialised randomly."""
-    described = [(model.path / name) for name in ("config.json", "modules.json")]
-    config, modules = (json.loads(path.read_text("utf-8")) if path.is_file() else {} for path in described)
-    pooled = any(module["type"].endswith(".Pooling") for module in modules)
-    architectures = [] if "auto_map" in config else config.get("architectures") or []
+    config = read_object(model.path / "config.json")
+    pooled = any(module.type.endswith(".Pooling") for module in read_modules(model.path))
+    named = [] if "auto_map" in config else config.get("architectures") or []
+    architectures = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     if pooled or any(name.endswith(WITHOUT_SCORES) for name in architectures):
         raise ModelError(f"{model.name} is an embedding model, not a reranker ({model.path}). Choose a reranker.")
 

@@ -16,11 +16,12 @@ from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
 from ultimate_embedder.models.registry import find_spec, name_to_pull, unknown_model
+from ultimate_embedder.models.trust import is_trusted, require_trust
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def _ignore(event: Event) -> None:
@@ -28,13 +29,22 @@ def _ignore(event: Event) -> None:
 
 
 def resolve_model(
-    name: str, access: HubAccess | None = None, emit: Emit = _ignore, kind: ModelKind = "embedder"
+    name: str,
+    access: HubAccess | None = None,
+    emit: Emit = _ignore,
+    kind: ModelKind = "embedder",
+    *,
+    to_load: bool = True,
 ) -> ResolvedModel:
-    """Find the files of a model by registry key, hub id or path. No request is made for a model on this machine."""
+    """Find the files of a model by registry key, hub id or path. No request is made for a model on this machine.
+
+    Raises for a model that would run code or has pickles and is not trusted; with `to_load=False` only for one that the
+    registry knows as such.
+    """
     access = access or HubAccess(offline=True)
     spec = spec_of(name)
     if spec is None:
-        return _from_folder(name)
+        return _from_folder(name, access if to_load else None)
     if spec.dim and kind == "reranker":
         raise ModelError(
             f"{spec.key} is an embedding model, not a reranker. Choose a reranker from 'ultimate-embedder models list'."
@@ -44,7 +54,7 @@ def resolve_model(
             f"{spec.key} is a {spec.kind}, not an embedding model. Choose another from 'ultimate-embedder models list'."
         )
     _require_trust(spec, access)
-    return _resolve_spec(spec, access, emit)
+    return _resolve_spec(spec, access, emit, to_load=to_load)
 
 
 def spec_of(name: str) -> ModelSpec | None:
@@ -77,6 +87,7 @@ def pull_model(name: str, access: HubAccess, emit: Emit) -> ResolvedModel:
     cached = cached_snapshot(spec, access)
     if cached is not None and not access.offline and not access.refresh and any(verify_snapshot(cached)):
         fetched = download(spec, access, emit)
+        require_trust(spec, fetched.path, access.trusted)
         return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries, note="repaired")
     return _resolve_spec(spec, access, emit)
 
@@ -112,17 +123,20 @@ def package_folder(package: str) -> Path | None:
     return Path(found.submodule_search_locations[0]) / "model"
 
 
-def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit) -> ResolvedModel:
+def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit, *, to_load: bool = True) -> ResolvedModel:
     if spec.package and not access.refresh and (packaged := _from_package(spec, spec.package)):
         return packaged
     cached = cached_snapshot(spec, access)
     if access.refresh and not access.offline:
         return _refreshed(spec, cached, access, emit)
     if cached is not None and not cached.problems:
+        if to_load:
+            require_trust(spec, cached.path, access.trusted)
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
         raise MissingModelError(name_to_pull(spec), _why_missing(spec, cached, access))
     fetched = download(spec, access, emit)
+    require_trust(spec, fetched.path, access.trusted)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
 
 
@@ -137,6 +151,7 @@ def _refreshed(spec: ModelSpec, cached: Snapshot | None, access: HubAccess, emit
             f"{spec.key} cannot be refreshed: {error.problem.rstrip('.')}. It is in {cached.path}: to use it as it "
             "is, drop --refresh-cache."
         ) from error
+    require_trust(spec, fetched.path, access.trusted)
     before = cached.commit if cached else None
     if before is None:
         note = f"downloaded at commit {fetched.commit}"
@@ -165,7 +180,7 @@ def _resolved(
 
 
 def _require_trust(spec: ModelSpec, access: HubAccess) -> None:
-    if spec.remote_code and spec.key not in access.trusted:
+    if spec.remote_code and not is_trusted(spec, None, access.trusted):
         raise ModelError(
             f"{spec.key} runs code from its own repository. If you have read it and trust it, allow it with "
             f"--trust-remote-code {spec.key}; else choose another: 'ultimate-embedder models list' marks them."
@@ -185,12 +200,14 @@ def _looked_in(spec: ModelSpec, access: HubAccess) -> Iterator[str]:
     yield from (f"the mounts below {mount}" for mount in access.mounts)
 
 
-def _from_folder(name: str) -> ResolvedModel:
+def _from_folder(name: str, access: HubAccess | None) -> ResolvedModel:
     folder = Path(name).expanduser()
     if not folder.exists():
         raise unknown_model(name)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json.")
+    if access is not None:  # before all its files are read: the name may be of a summary from elsewhere
+        require_trust(None, folder, access.trusted)
     _require_weights(folder)
     digest = files_digest(folder)
     name = folder.resolve().name

@@ -38,7 +38,7 @@ def _registered(spec: ModelSpec, access: HubAccess) -> dict[str, str]:
 
 
 def _from_files(name: str, access: HubAccess) -> dict[str, str]:
-    model = resolve_model(name, dataclasses.replace(access, offline=True, refresh=False))
+    model = resolve_model(name, dataclasses.replace(access, offline=True, refresh=False), to_load=False)
     facts = read_metadata(model.path)
     return {
         "key": f"{model.name} (not in the registry)",

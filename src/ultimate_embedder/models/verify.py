@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ from pathlib import Path
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.models.hub_cache import HubFile, Snapshot, problems_of, read_file_list
 from ultimate_embedder.models.hub_client import file_damage
-
-SHA256 = re.compile(r"[0-9a-f]{64}")
-SHA1 = re.compile(r"[0-9a-f]{40}")
+from ultimate_embedder.models.paths import GIT_HASH, SHA256
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def _files_with_checksums(snapshot: Snapshot) -> Iterator[tuple[Path, HubFile]]:
         name = path.relative_to(snapshot.path).as_posix()
         blob = path.resolve().name if path.is_symlink() else ""
         sha256 = listed.get(name) or (blob if SHA256.fullmatch(blob) else None)
-        if sha256 or SHA1.fullmatch(blob):
+        if sha256 or GIT_HASH.fullmatch(blob):
             yield path, HubFile(name, None, sha256, blob)
 
 

@@ -38,7 +38,7 @@ def test_only_the_needed_files_are_fetched(cold: ColdRun, model: Path) -> None:
     assert_holds(cold.machine.snapshot(cold.commit), model)
 
 
-def test_a_part_of_the_model_that_has_no_safetensors_is_fetched_as_it_is(
+def test_a_part_of_the_model_that_is_a_pickle_is_fetched_only_if_the_model_is_trusted(
     machine: Machine, hub: HubServer, model: Path, tmp_path: Path
 ) -> None:
     mixed = Path(shutil.copytree(model, tmp_path / "mixed"))
@@ -46,7 +46,12 @@ def test_a_part_of_the_model_that_has_no_safetensors_is_fetched_as_it_is(
     (mixed / "2_Dense" / "config.json").write_text("{}")
     (mixed / "2_Dense" / "pytorch_model.bin").write_bytes(b"weights that only this file has")
     commit = hub.publish(HUB_ID, mixed)
-    done = machine.pull()
+    refused = machine.pull()
+    assert refused.code == 1
+    for words in ("2_Dense/pytorch_model.bin", "pickle", "safetensors", f"--trust-remote-code {KEY}"):
+        assert words in refused.err
+    assert hub.asked("resolve") == []
+    done = machine.pull("--trust-remote-code", KEY)
     assert done.code == 0, done.err
     assert (machine.snapshot(commit) / "2_Dense" / "pytorch_model.bin").is_file()
 

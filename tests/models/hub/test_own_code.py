@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.attack_code import MARKER
+from tests.support.attacks import module_of_the_folder, pickle_of_a_module
 from tests.support.hub_server import HubServer
 from tests.support.machine import (
     TEXTS,
@@ -59,3 +62,23 @@ def test_code_that_is_allowed_is_pulled_and_comes_from_the_cache(
     assert (entry["source"], entry["revision"]) == ("cache", commit)
     assert hub_here.requests == []
     assert machine.vectors().shape == (len(TEXTS), 64)
+
+
+@pytest.mark.parametrize("attack", [module_of_the_folder, pickle_of_a_module])
+def test_code_that_a_hub_serves_does_not_run(
+    machine: Machine,
+    hub_here: HubServer,
+    run_here: RunHere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Callable[[Path], None],
+) -> None:
+    monkeypatch.setenv(MARKER, str(tmp_path / "marker"))
+    folder = Path(shutil.copytree(tiny_model("bert"), tmp_path / "evil"))
+    attack(folder)
+    hub_here.publish("some/evil", folder)
+    done = run_here(machine.embedding("--cache-dir", machine.cache, models="some/evil"))
+    assert done.code == 1
+    assert "--trust-remote-code some/evil" in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "marker").exists()
