@@ -22,7 +22,7 @@ from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted
-from ultimate_embedder.export import UploadReport, point_id, upload
+from ultimate_embedder.export import UploadReport, point_id, upload, upload_state
 from ultimate_embedder.retry import RetryPolicy
 
 CHUNKS = 300
@@ -95,7 +95,7 @@ def send(server: QdrantServer, seen: list[Event]) -> Send:
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten points a batch, each batch noted in the journal."""
     monkeypatch.setattr(UPLOAD_MODULE, "BATCH_POINTS", 10)
-    monkeypatch.setattr(UPLOAD_MODULE, "JOURNAL_EVERY_POINTS", 10)
+    monkeypatch.setattr(upload_state, "JOURNAL_EVERY_POINTS", 10)
 
 
 @pytest.fixture
