@@ -44,11 +44,11 @@ def damages() -> dict[str, Damage]:
 
 def edits(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The object without each of its values in turn, and with a wrong one in its place, at every depth."""
-    for place in _places(content):
+    for place in places(content):
         words = ".".join(map(str, place))
-        yield f"without {words}", _edited(content, place, None, remove=True)
+        yield f"without {words}", edited(content, place, None, remove=True)
         for value in WRONG_VALUES:
-            yield f"{words} = {json.dumps(value)[:12]}", _edited(content, place, value)
+            yield f"{words} = {json.dumps(value)[:12]}", edited(content, place, value)
     yield "an unknown field", {**content, "unknown": 1}
 
 
@@ -88,15 +88,17 @@ def _make_link(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where values are in an object, at every depth."""
     named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in named:
         if (*above, name) != ("checksum",):
             yield (*above, name)
-            yield from _places(inner, (*above, name))
+            yield from places(inner, (*above, name))
 
 
-def _edited(content: dict[str, Any], place: tuple[Any, ...], value: Any, remove: bool = False) -> dict[str, Any]:
+def edited(content: dict[str, Any], place: tuple[Any, ...], value: Any, remove: bool = False) -> dict[str, Any]:
+    """The object with another value at that place, or without one."""
     copy: dict[str, Any] = json.loads(json.dumps(content))
     inner: Any = copy
     for name in place[:-1]:
