@@ -26,7 +26,7 @@ PROGRAM = "import sys; from ultimate_embedder.cli import main; sys.exit(main(sys
 
 def stored(output: Path) -> int:
     """The number of valid vectors on disk."""
-    return sum(line["rows"] for path in output.glob("*/store/*") if path.is_dir() for line in read_ledger(path))
+    return sum(read_ledger(path).rows for path in output.glob("*/store/*") if path.is_dir())
 
 
 class Run:

@@ -61,6 +61,7 @@ def skip(chunks: Path, out: Path, model: str, **options: Any) -> CollectionSumma
 def edit_journal(out: Path, edit: Edit) -> None:
     path = CollectionOutput(out / "docs").export_journal
     journal = json.loads(path.read_text("utf-8"))
+    del journal["checksum"]  # as of an earlier version
     edit(journal)
     path.write_text(json.dumps(journal), "utf-8")
 

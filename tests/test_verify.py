@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import WriteChunks
+from tests.support.damage import resealed
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.cli import main
@@ -50,8 +51,8 @@ def spoil_stored_vectors(output: Path) -> None:
     rows = np.load(stored.shard(0))
     rows["vector"] = np.roll(rows["vector"], 1, axis=0)
     np.save(stored.shard(0), rows)
-    line = json.loads(stored.ledger.read_text())
-    stored.ledger.write_text(json.dumps({**line, "sha256": file_sha256(stored.shard(0))}) + "\n")
+    line = {**json.loads(stored.ledger.read_text()), "sha256": file_sha256(stored.shard(0))}
+    stored.ledger.write_text(json.dumps(resealed(line)) + "\n")
 
 
 def test_a_good_output_verifies(output: Path, verify: Verify) -> None:

@@ -66,6 +66,14 @@ def remove_leftovers(folder: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def delete(path: Path) -> None:
+    """Delete a file, a link, or a folder with all that is in it; nothing happens if there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def is_temporary(name: str) -> bool:
     """Whether a file or folder of that name is one that is still being written, or was left behind by a killed run."""
     return fnmatch.fnmatch(name, TEMPORARY_PATTERN)

@@ -10,13 +10,14 @@ COLLECTION/
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.files import is_temporary, safe_name, write_json
+from ultimate_embedder.files import delete, is_temporary, safe_name, write_json
 
 if TYPE_CHECKING:
     from ultimate_embedder.summary import RunSummary
@@ -80,7 +81,10 @@ class PassOutput:
 
 def find_passes(store: Path) -> list[PassOutput]:
     """Every pass that has been started in the store of a collection."""
-    return [PassOutput(path.parent) for path in sorted(store.glob(f"*/{PASS_NAME}"))]
+    folders = {path.parent for name in (PASS_NAME, LEDGER_NAME) for path in store.glob(f"*/{name}")}
+    found = [PassOutput(folder) for folder in sorted(folders)]
+    # what is left of a pass in fp16 that was given up has a ledger at most
+    return [each for each in found if os.path.lexists(each.description) or not each.overflow.exists()]
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,11 @@ class CollectionOutput:
     def tokens(self, fingerprint: str) -> Path:
         """Token ids that passes share, during a run."""
         return self.store / f"{TOKENS_PREFIX}{fingerprint}"
+
+    @property
+    def left_tokens(self) -> list[Path]:
+        """Token ids that a run which was stopped has left."""
+        return sorted(self.store.glob(f"{TOKENS_PREFIX}*"))
 
     @property
     def stats(self) -> Path:
@@ -247,6 +256,13 @@ class Output:
                 ) from error
         return None
 
+    def try_summary(self) -> tuple[RunSummary | None, str | None]:
+        """The summary of the last run, and what is wrong with it if it cannot be read."""
+        try:
+            return self.read_summary(), None
+        except UsageError as error:
+            return None, str(error)
+
     def write_summary(self, summary: RunSummary, copy: Path | None = None) -> None:
         """Write the summary into the output, and a copy to `copy`; tries both before it raises."""
         _write_summary(self._summary_paths(copy), summary)
@@ -255,7 +271,7 @@ class Output:
         """Delete the summary of an earlier run, so that it is not taken for that of a killed run."""
         for path in (*self._summary_paths(copy), self.v5_summary_path):
             with contextlib.suppress(OSError):  # a read-only folder is reported elsewhere
-                path.unlink()
+                delete(path)
 
     def _summary_paths(self, copy: Path | None) -> list[Path]:
         return list(dict.fromkeys([self.summary_path, *([copy] if copy is not None else [])]))

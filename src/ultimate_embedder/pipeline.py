@@ -42,6 +42,7 @@ from ultimate_embedder.execution import (
 from ultimate_embedder.export import (
     ExistingExports,
     Points,
+    drop_damaged_upload_state,
     estimate_export_bytes,
     find_exports,
     target_collection_name,
@@ -55,7 +56,7 @@ from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import UNNAMED, Collection, Rejected, Status, VectorSpec
-from ultimate_embedder.vectors import FusedVectors, plan_fusion
+from ultimate_embedder.vectors import FusedVectors, delete_tokens, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
 MOST_FRESH_PROCESSES = 3
@@ -234,7 +235,11 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             return "planned"
         if not len(loaded.table):
             raise NoVectorsError(f"all {loaded.found} records were rejected; 'rejected' says why")
-        passes = [known_precision(plan, collection.name, config) for plan in passes]
+        if config.fresh:
+            delete_tokens(CollectionOutput(folder).store)
+        if problem := drop_damaged_upload_state(folder):
+            emit(Warned(collection=collection.name, message=problem))
+        passes = [known_precision(plan, collection.name, config, emit) for plan in passes]
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         export_bytes = partial(_export_bytes, config.exports, len(loaded.table))
         work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)

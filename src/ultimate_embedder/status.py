@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ultimate_embedder.description import PassDescription, read_description
 from ultimate_embedder.export import find_exports
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models import model_name
-from ultimate_embedder.output import CollectionOutput, PassOutput, open_output
+from ultimate_embedder.output import PASS_NAME, CollectionOutput, PassOutput, open_output
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import RunSummary
-from ultimate_embedder.vectors import read_identity, read_ledger
+from ultimate_embedder.vectors import Ledger, read_ledger
 
 
 @dataclass(frozen=True)
@@ -32,27 +34,39 @@ class PassStatus:
 def output_status(folder: Path) -> list[PassStatus]:
     """Every pass in an output; the number of missing vectors comes from the last run's summary."""
     output = open_output(folder)
-    summary = output.read_summary()
+    summary, _ = output.try_summary()
     found = [_stored(each, stored, summary) for each in output for stored in each.passes]
     begun = {(each.collection, each.model) for each in found}
     return found + [each for each in _not_begun(summary) if (each.collection, each.model) not in begun]
 
 
 def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummary | None) -> PassStatus:
-    identity, lines = read_identity(stored.folder), read_ledger(stored.folder)
-    rows = sum(line["rows"] for line in lines)
+    described, ledger = read_description(stored.folder), read_ledger(stored.folder)
+    identity = described.identity if isinstance(described, PassDescription) else None
+    rows = ledger.rows
     wanted = _wanted_texts(summary, collection, stored.fingerprint)
     missing = max(0, wanted - rows) if wanted is not None else None
     return PassStatus(
         collection=collection.name,
-        model=identity.model if identity else "? (written by another version)",
+        model=identity.model if identity else _unknown_model(described),
         dtype=identity.dtype if identity else "-",
         rows=rows,
         missing=missing,
-        shards=len(lines),
+        shards=len(ledger.lines),
         size_bytes=size_bytes(stored.folder),
-        next=_next(wanted, missing),
+        next=_damage(described, ledger) or _next(wanted, missing),
     )
+
+
+def _unknown_model(described: PassDescription | Damaged | None) -> str:
+    return "? (written by another version)" if isinstance(described, PassDescription) else "?"
+
+
+def _damage(described: PassDescription | Damaged | None, ledger: Ledger) -> str | None:
+    """What the next run mends first."""
+    names = [each.path.name for each in (described, ledger.damage) if isinstance(each, Damaged)]
+    names += [PASS_NAME] if described is None else []
+    return f"recompute what cannot be used: {' and '.join(names)} damaged or missing" if names else None
 
 
 def _not_begun(summary: RunSummary | None) -> Iterator[PassStatus]:

@@ -15,13 +15,31 @@ import numpy as np
 from ultimate_embedder.chunks import find_collections, load_chunks, text_key
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, UltimateEmbedderError
-from ultimate_embedder.export import PointsFile, export_problem, read_export_journal
+from ultimate_embedder.export import (
+    PointsFile,
+    export_problem,
+    journal_problems,
+    read_export_journal,
+    read_upload_state,
+)
 from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
 from ultimate_embedder.models import Encoder, load_encoder, row_cosines
 from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.types import PassIdentity
-from ultimate_embedder.vectors import UNNAMED, Vectors, VectorStore, read_identity, read_ledger, shard_problem, shorten
+from ultimate_embedder.vectors import (
+    UNNAMED,
+    Vectors,
+    VectorStore,
+    overflow_note,
+    pass_problems,
+    read_agreement,
+    read_identity,
+    read_ledger,
+    shorten,
+    token_problems,
+)
 
 LEAST_COSINE = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.9}
 READ_ROWS = 1024
@@ -44,10 +62,12 @@ class Verification:
 def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
     """Recompute the checksum of every shard and export, and the vectors of `sample` texts of each collection."""
     output = open_output(folder)
-    found, summary = Verification(), output.read_summary()
+    found = Verification()
+    summary, problem = output.try_summary()
+    found.damaged += [problem] if problem else []
     verifier = _Verifier(output, summary, sample, access, found)
     for collection in output:
-        damaged = [*_damaged_shards(collection, found), *_damaged_exports(collection, found)]
+        damaged = [*_damaged_passes(collection, found), *_damaged_exports(collection, found)]
         found.damaged += damaged
         if damaged:
             verifier.not_checked(collection.name, "no vectors are recomputed while its files are damaged")
@@ -61,15 +81,21 @@ def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
     return found
 
 
-def _damaged_shards(collection: CollectionOutput, found: Verification) -> Iterator[str]:
+def _damaged_passes(collection: CollectionOutput, found: Verification) -> Iterator[str]:
     for stored in collection.passes:
-        for line in read_ledger(stored.folder):
-            found.shards += 1
-            if problem := shard_problem(stored.folder / line["shard"], line):
-                yield f"{stored.folder / line['shard']} {problem}"
+        found.shards += len(read_ledger(stored.folder).lines)
+        yield from pass_problems(stored.folder)
+    for folder in sorted(collection.store.glob("*/")):
+        notes = (read_agreement(folder), overflow_note(folder))
+        yield from (str(note) for note in notes if isinstance(note, Damaged))
+    yield from token_problems(collection.store)
 
 
 def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
+    yield from journal_problems(collection.folder)
+    uploaded = read_upload_state(collection.folder)
+    if isinstance(uploaded, Damaged):
+        yield str(uploaded)
     for noted in read_export_journal(collection.folder).values():
         found.exports += 1
         if problem := export_problem(collection.folder, noted):
@@ -118,7 +144,7 @@ class _Verifier:
 
     def compare(self, collection: CollectionOutput) -> None:
         """Compare a sample of a collection's vectors, in the store and in the points file."""
-        passes = [stored for stored in collection.passes if read_ledger(stored.folder)]
+        passes = [stored for stored in collection.passes if read_ledger(stored.folder).lines]
         if not passes:
             return
         try:

@@ -18,6 +18,7 @@ from qdrant_client import models
 from qdrant_edge import CountRequest, EdgeShard, Query, QueryRequest
 from sentence_transformers import SentenceTransformer
 
+from tests.support.damage import resealed
 from tests.support.qdrant_server import QdrantServer, StoredCollection
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
@@ -313,7 +314,7 @@ def spoil_stored_vectors(output: Path) -> None:
             rows["vector"] = np.roll(rows["vector"], 1, axis=0)
             np.save(shard, rows)
             line["sha256"] = file_sha256(shard)
-        ledger.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        ledger.write_text("".join(f"{json.dumps(resealed(line))}\n" for line in lines), encoding="utf-8")
 
 
 def test_a_fresh_run_puts_vectors_right_in_every_export(
@@ -513,7 +514,7 @@ def test_vectors_of_other_texts_are_found_and_their_model_is_named(out: Path, na
     pq.write_table(table.set_column(column, table.schema.field(column), moved), path)
     noted = json.loads(journal.read_text("utf-8"))  # a program that writes wrong vectors notes their checksum, too
     noted["parquet"] |= {"size_bytes": path.stat().st_size, "sha256": file_sha256(path)}
-    journal.write_text(json.dumps(noted), encoding="utf-8")
+    journal.write_text(json.dumps(resealed(noted)), encoding="utf-8")
     problems = verify_output(out, 3, OFFLINE).damaged
     assert len(problems) == 3
     assert all(problem.startswith(f"{path}: the {name} vector of 'Chunk ") for problem in problems)

@@ -16,13 +16,14 @@ import pytest
 from qdrant_client import models
 
 from tests.support.clock import Clock
+from tests.support.damage import Damage, damages
 from tests.support.qdrant_server import Fault, QdrantServer, StoredCollection
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted
-from ultimate_embedder.export import UploadReport, point_id, upload
+from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted, Warned
+from ultimate_embedder.export import UploadReport, point_id, upload, upload_state
 from ultimate_embedder.retry import RetryPolicy
 
 CHUNKS = 300
@@ -95,7 +96,7 @@ def send(server: QdrantServer, seen: list[Event]) -> Send:
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten points a batch, each batch noted in the journal."""
     monkeypatch.setattr(UPLOAD_MODULE, "BATCH_POINTS", 10)
-    monkeypatch.setattr(UPLOAD_MODULE, "JOURNAL_EVERY_POINTS", 10)
+    monkeypatch.setattr(upload_state, "JOURNAL_EVERY_POINTS", 10)
 
 
 @pytest.fixture
@@ -318,6 +319,24 @@ def test_an_interrupted_upload_is_resumed(docs: Path, server: QdrantServer, send
     assert not {point for batch in first for point in batch} & {point for batch in second for point in batch}
     (started,) = of_kind(UploadStarted, seen)
     assert (started.points, started.uploaded, started.created) == (CHUNKS, 30, False)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("damage", [pytest.param(each, id=words) for words, each in damages().items()])
+def test_with_a_damaged_journal_an_upload_starts_over_and_says_so(
+    docs: Path, send: Send, seen: list[Event], damage: Damage
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        send(docs, emit=interrupt_after(2))
+    before, path = (docs / "upload.json").read_bytes(), docs / "upload.json"
+    damage(path)
+    same, linked = path.is_file() and path.read_bytes().strip() == before.strip(), path.is_symlink()
+    (report,) = send(docs)
+    assert (report.counted, report.resumed_at > 0) == (report.points, same)
+    told = [event.message for event in of_kind(Warned, seen)]
+    assert len(told) == (0 if same or linked else 1)
+    assert all(message.endswith("the next upload sends all points again") for message in told)
+    assert not path.exists()
 
 
 @pytest.mark.usefixtures("small_batches")

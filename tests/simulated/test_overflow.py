@@ -178,6 +178,7 @@ def test_a_damaged_note_counts_for_nothing(run: Run, tmp_path: Path) -> None:
     again = run(overflowing=10)
     assert kinds(again).count("pass_in_fp32") == 1
     assert (again.passes[0].dtype, again.passes[0].stored_texts) == ("float32", TEXTS)
+    assert f"{note} is damaged (its checksum does not match); fp16 is tried again" in again.warnings
 
 
 def test_an_output_that_is_resumed_from_another_knows_too(run: Run, tmp_path: Path) -> None:

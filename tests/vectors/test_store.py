@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.damage import resealed
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import EncoderFacts, VectorStore, fingerprint, store
@@ -87,7 +88,7 @@ def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with VectorStore(tmp_path, IDENTITY) as written:
         written.append(keys, vectors, truncated)
     described = json.loads((written.folder / "pass.json").read_text())
-    (written.folder / "pass.json").write_text(json.dumps({**described, "store_version": 99}))
+    (written.folder / "pass.json").write_text(json.dumps(resealed({**described, "store_version": 99})))
     with pytest.raises(OutputError, match="newer version of ultimate-embedder"):
         VectorStore(tmp_path, IDENTITY)
 

@@ -12,7 +12,7 @@ from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_NOT_CHECKED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
-from ultimate_embedder.output import POINTS_FILE
+from ultimate_embedder.output import POINTS_FILE, Output
 
 if TYPE_CHECKING:
     from ultimate_embedder.verify import Verification
@@ -47,6 +47,8 @@ def _status(options: argparse.Namespace) -> int:
     from ultimate_embedder.status import output_status
 
     passes = output_status(options.folder)
+    if problem := Output(options.folder).try_summary()[1]:
+        print(problem, file=sys.stderr)
     print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
     for each in passes:
         missing = "?" if each.missing is None else each.missing

@@ -6,32 +6,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ultimate_embedder.config import RunConfig
-from ultimate_embedder.events import Warned
+from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.ladder import PASS_IN_FP32
 from ultimate_embedder.execution.pass_store import open_store
+from ultimate_embedder.files import delete
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan
 from ultimate_embedder.session import Session
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.vectors import (
     VectorStore,
     in_full_precision,
     note_overflow,
-    overflowed,
+    read_overflow,
 )
 
 
-def known_precision(plan: PassPlan, collection: str, config: RunConfig) -> PassPlan:
+def known_precision(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -> PassPlan:
     """The pass as an earlier run left it: in fp32, if that found fp16 too narrow. `--fresh` forgets it."""
     store = Output(config.output).collection(collection).store
-    if not config.fresh and overflowed(store, plan.identity):
+    noted = read_overflow(store, plan.identity) if not config.fresh else None
+    if isinstance(noted, Damaged):
+        delete(noted.path)
+    elif noted is not None:
         return _in_fp32(plan)
-    if config.resume_from is None:
+    elsewhere = None
+    if config.resume_from is not None:
+        elsewhere = read_overflow(Output(config.resume_from).collection(collection).store, plan.identity)
+    for each in (noted, elsewhere):
+        if isinstance(each, Damaged):
+            emit(Warned(collection=collection, message=f"{each}; fp16 is tried again"))
+    if elsewhere is None or isinstance(elsewhere, Damaged):
         return plan
-    if overflowed(Output(config.resume_from).collection(collection).store, plan.identity):
-        note_overflow(store, plan.identity, texts=0, unusable=0)  # for runs that do not resume from there
-        return _in_fp32(plan)
-    return plan
+    note_overflow(store, plan.identity, texts=0, unusable=0)  # for runs that do not resume from there
+    return _in_fp32(plan)
 
 
 def too_narrow(works: Mapping[int, PassWork]) -> list[int]:

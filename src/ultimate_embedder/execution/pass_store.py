@@ -22,15 +22,24 @@ def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -
         shutil.rmtree(root / fingerprint(plan.identity), ignore_errors=True)
     others = earlier_identities(root)
     store = VectorStore(root, plan.identity)
-    notes = list(store.notes)
-    earlier = Output(config.resume_from).collection(collection).store if config.resume_from is not None else None
-    if earlier is not None and earlier.is_dir():
-        notes.append(f"{store.copy_from(earlier)} vectors of the same pass were taken over from {earlier}")
-    if store.dim is None and (same_model := [other for other in others if other.model == plan.identity.model]):
-        notes.append(f"a new pass is started: {_difference(same_model[-1], plan.identity)}")
-    for note in notes:
+    taken_over = [_resume(store, collection, config.resume_from)] if config.resume_from is not None else []
+    same_model = [other for other in others if other.model == plan.identity.model and other != plan.identity]
+    if store.dim is None and same_model:
+        store.notes.append(f"a new pass is started: {_difference(same_model[-1], plan.identity)}")
+    for note in (*store.notes, *filter(None, taken_over)):
         emit(Warned(collection=collection, message=note))
     return store
+
+
+def _resume(store: VectorStore, collection: str, output: Path) -> str | None:
+    """Copy what an earlier output has of the pass; gives what to tell about it."""
+    earlier = Output(output).collection(collection).store
+    if not earlier.is_dir():
+        return None
+    try:
+        return f"{store.copy_from(earlier)} vectors of the same pass were taken over from {earlier}"
+    except OutputError as error:  # of a newer version: of no use, and no reason to stop
+        return f"no vectors were taken over from {earlier}: {error}"
 
 
 def _difference(before: PassIdentity, now: PassIdentity) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import time
 
 import numpy as np
@@ -13,29 +11,13 @@ from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.devices import CPU_BUDGET_TOKENS
 from ultimate_embedder.events import PrecisionChecked, Warned
 from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
-from ultimate_embedder.files import write_json
 from ultimate_embedder.models import Encoder, row_cosines
-from ultimate_embedder.output import PassOutput
 from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.session import Session
-from ultimate_embedder.vectors import VectorStore, shorten
+from ultimate_embedder.state import Damaged
+from ultimate_embedder.vectors import Agreement, VectorStore, read_agreement, shorten, write_agreement
 
 SAMPLE_TEXTS = 64
-POOR_MEAN_COSINE = 0.99  # below it neighbours change places
-
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """Cosines of vectors with their counterparts in fp32."""
-
-    texts: int
-    mean_cosine: float
-    worst_cosine: float
-
-    @property
-    def poor(self) -> bool:
-        """Whether searches would find other things."""
-        return self.mean_cosine < POOR_MEAN_COSINE
 
 
 def check_precision(
@@ -43,7 +25,10 @@ def check_precision(
 ) -> None:
     """Report how near the vectors of a pass are to fp32, and warn where that is not near enough."""
     started = time.perf_counter()
-    found = _known_agreement(store) if not new_rows else None
+    known = read_agreement(store.folder)
+    if isinstance(known, Damaged):
+        session.emit(Warned(collection=collection, message=f"{known}; it is measured again"))
+    found = known if isinstance(known, Agreement) and not new_rows else None
     if found is None:
         found = _measure(plan, table, store, session)
     if found is None:
@@ -67,12 +52,6 @@ def check_precision(
         session.emit(Warned(collection=collection, message=message))
 
 
-def _known_agreement(store: VectorStore) -> Agreement | None:
-    """What an earlier run measured, kept with the vectors."""
-    path = PassOutput(store.folder).agreement
-    return Agreement(**json.loads(path.read_text("utf-8"))) if path.exists() else None
-
-
 def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Session) -> Agreement | None:
     rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))
     mask = np.zeros(len(table), bool)
@@ -81,7 +60,7 @@ def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Ses
         return None
     cosines = _cosines(store, TableTexts(table, mask), len(table), session.load_fp32(plan), plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
-    write_json(PassOutput(store.folder).agreement, dataclasses.asdict(found))
+    write_agreement(store.folder, found)
     return found
 
 

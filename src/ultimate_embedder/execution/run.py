@@ -22,6 +22,7 @@ from ultimate_embedder.execution.precision_check import check_precision
 from ultimate_embedder.execution.shared_tokens import share_tokens
 from ultimate_embedder.execution.windows import TableTexts
 from ultimate_embedder.machine import usable_cores
+from ultimate_embedder.output import Output
 from ultimate_embedder.planning import (
     MODES,
     DeviceRoom,
@@ -35,7 +36,7 @@ from ultimate_embedder.planning import (
     plan_stages,
 )
 from ultimate_embedder.session import Session
-from ultimate_embedder.vectors import EncoderFacts, VectorStore, fingerprint
+from ultimate_embedder.vectors import EncoderFacts, VectorStore, delete_tokens, fingerprint
 
 NUMBER_BYTES = 4  # float32
 
@@ -122,7 +123,8 @@ def _run_passes(
     if progress.mode != mode:
         progress.mode = mode
         _report_mode(mode, why, collection, session)
-    works, tokens = share_tokens(works, collection.rows, collection.stores[0].folder.parent, session)
+    here = Output(session.config.output).collection(collection.name)
+    works, tokens = share_tokens(works, collection.rows, here, session)
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
     stages = plan_stages(
         MODES[mode],
@@ -141,6 +143,7 @@ def _run_passes(
     if session.stop.reason is None:
         for store in tokens:
             store.remove()
+        delete_tokens(here.store)  # also what earlier runs have left
     return []
 
 

@@ -11,11 +11,12 @@ from ultimate_embedder.export.formats import (
     estimate_export_bytes,
     find_export,
 )
+from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
+from ultimate_embedder.export.upload_state import drop_damaged_upload_state, read_upload_state
 from ultimate_embedder.export.write import (
     export_problem,
     has_exports,
-    read_export_journal,
     write_exports,
 )
 
@@ -32,13 +33,16 @@ __all__ = [
     "Points",
     "PointsFile",
     "UploadReport",
+    "drop_damaged_upload_state",
     "estimate_export_bytes",
     "export_problem",
     "find_export",
     "find_exports",
     "has_exports",
+    "journal_problems",
     "point_id",
     "read_export_journal",
+    "read_upload_state",
     "target_collection_name",
     "upload",
     "write_exports",

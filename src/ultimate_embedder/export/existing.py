@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.export.write import has_exports, read_export_journal
+from ultimate_embedder.export.journal import read_export_journal
+from ultimate_embedder.export.write import has_exports
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.output import CollectionOutput
 from ultimate_embedder.types import ExportedFile, VectorSpec

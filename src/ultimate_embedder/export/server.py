@@ -18,9 +18,10 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
-from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
+from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted, Warned
 from ultimate_embedder.export.points_file import PointsFile
-from ultimate_embedder.files import file_sha256, write_json
+from ultimate_embedder.export.upload_state import UploadJournal, drop_damaged_upload_state
+from ultimate_embedder.files import file_sha256
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 from ultimate_embedder.types import UNNAMED, VectorSpec
@@ -29,7 +30,6 @@ BATCH_POINTS = 128
 COUNT_POINTS = 1000
 REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
-JOURNAL_EVERY_POINTS = 2048
 TIMEOUT_S = 60
 
 Result = TypeVar("Result")
@@ -91,7 +91,10 @@ def _find_points(folder: Path) -> list[Path]:
 def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
     started = time.perf_counter()
     created = server.ensure_collection(target, file.vectors)
-    journal = _Journal(CollectionOutput(file.path.parent).upload_state, server.url, target, file_sha256(file.path))
+    folder = file.path.parent
+    if problem := drop_damaged_upload_state(folder):
+        emit(Warned(collection=file.collection, message=problem))
+    journal = UploadJournal(folder, server.url, target, file_sha256(file.path))
     resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
     emit(
         UploadStarted(
@@ -159,34 +162,6 @@ def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
 def _names(vectors: Iterable[str]) -> str:
     names = [name for name in vectors if name]
     return f"vectors named {', '.join(names)}" if names else "unnamed vectors"
-
-
-class _Journal:
-    """Records how many points of a file were uploaded, so that an interrupted upload can be resumed."""
-
-    def __init__(self, path: Path, url: str, target: str, checksum: str) -> None:
-        self._path = path
-        self._identity = {"url": url, "target": target, "sha256": checksum}
-        self._noted = 0
-
-    def uploaded(self) -> int:
-        """The number of points already uploaded; 0 if the journal is of another file or target."""
-        try:
-            noted = json.loads(self._path.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
-            return 0
-        points = noted.pop("points", 0)
-        return int(points) if noted == self._identity else 0
-
-    def note(self, points: int, force: bool = False) -> None:
-        """Record that the first `points` points are on the server."""
-        if force or points - self._noted >= JOURNAL_EVERY_POINTS:
-            write_json(self._path, {**self._identity, "points": points})
-            self._noted = points
-
-    def forget(self) -> None:
-        """Delete the journal: the next upload starts from the first point."""
-        self._path.unlink(missing_ok=True)
 
 
 def _path_part(name: str) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
-from ultimate_embedder.export.formats import find_export
+from ultimate_embedder.export.formats import EXPORTS, find_export
+from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
-from ultimate_embedder.output import CollectionOutput
+from ultimate_embedder.files import delete, file_sha256, folder_sha256, size_bytes
 from ultimate_embedder.types import ExportedFile
 
 
@@ -33,6 +31,8 @@ def write_exports(
     skips the collection.
     """
     described = _describe(points, found)
+    if problems := journal_problems(folder):
+        _forget_exports(problems, points, folder, kinds, emit)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
@@ -44,15 +44,29 @@ def write_exports(
         if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
             export.write(points, path)
             if noted is not None and noted["name"] != path.name:
-                _delete(folder / noted["name"])
+                delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
             noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
         if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
             journal[kind] = noted | described
-            write_json(CollectionOutput(folder).export_journal, journal)
+            write_export_journal(folder, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
+
+
+def _forget_exports(problems: Sequence[str], points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:
+    """Without the journal it is not known what exports were made from: they are written again, or deleted."""
+    known = read_export_journal(folder)
+    for problem in problems:
+        emit(Warned(collection=points.collection, message=f"{problem}; the exports that it listed are written again"))
+    for export in EXPORTS:
+        path = folder / export.file_name(points.vectors)
+        if export.kind not in (*known, *kinds) and path.exists():
+            delete(path)
+            reason = f"it is not known whether it is up to date, and --export does not include {export.kind}"
+            emit(Warned(collection=points.collection, message=f"deleted {path}: {reason}"))
+    write_export_journal(folder, known)
 
 
 def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
@@ -78,7 +92,7 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
         path = folder / journal.pop(kind)["name"]
-        _delete(path)
+        delete(path)
         emit(
             Warned(
                 collection=points.collection,
@@ -86,7 +100,7 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
             )
         )
     if stale:
-        write_json(CollectionOutput(folder).export_journal, journal)
+        write_export_journal(folder, journal)
 
 
 def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
@@ -98,19 +112,5 @@ def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
     return None if same else "is damaged or was changed (its checksum does not match)"
 
 
-def _delete(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
 def _checksum(path: Path) -> str:
     return folder_sha256(path) if path.is_dir() else file_sha256(path)
-
-
-def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
-    """The journal of a collection's exports, by kind."""
-    try:
-        journal = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    entries = journal.items() if isinstance(journal, dict) else ()
-    return {kind: noted for kind, noted in entries if isinstance(noted, dict) and "name" in noted}

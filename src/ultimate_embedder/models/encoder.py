@@ -87,6 +87,12 @@ class Encoder(LoadedModel):
         """`token-sorted`, or `model` if the model tokenises."""
         return "token-sorted" if self.tokenizes else "model"
 
+    @property
+    def vocabulary(self) -> int:
+        """Every token id of the model is below this."""
+        config = getattr(self.transformer, "config", None)
+        return int(getattr(config, "vocab_size", None) or self.tokenizer.size)
+
     def tokenizer_fingerprint(self) -> str | None:
         """Equal for models with the same token ids for every text; None if unknown."""
         return self.tokenizer.fingerprint()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import HubAccess
+from ultimate_embedder.description import PassDescription, read_description
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models.hub_cache import find_mounted, find_snapshot
 from ultimate_embedder.models.registry import find_spec
@@ -17,7 +17,6 @@ from ultimate_embedder.models.resolve import model_name, package_folder, spec_of
 from ultimate_embedder.models.verify import ModelFile, digest_of, list_files
 from ultimate_embedder.output import CollectionOutput, open_output
 from ultimate_embedder.summary import ModelSummary, RunSummary
-from ultimate_embedder.types import PassIdentity
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,9 @@ def _from_store(collection: CollectionOutput, summary: RunSummary) -> Iterator[_
     """The models of a collection that the last run skipped: its summary names none, but its stored passes do."""
     words = {model_name(choice.name): choice.name for choice in (summary.options.models if summary.options else ())}
     for stored in collection.passes:
-        try:
-            identity = PassIdentity(**json.loads(stored.description.read_text("utf-8"))["identity"])
-        except (ValueError, KeyError, TypeError):  # of another version: its vectors are of no use to this one
+        described = read_description(stored.folder)
+        identity = described.identity if isinstance(described, PassDescription) else None
+        if identity is None:  # damaged, or of another version: its vectors are of no use to this one
             continue
         word = words.get(identity.model, identity.model)
         spec = spec_of(word)

@@ -43,6 +43,11 @@ class Tokenizer:
         rows, tokens_over = self._head_token_ids([self._prompt + text for text in texts])
         return TokenizedTexts(rows, np.array([len(row) for row in rows]), np.array(tokens_over) > 0)
 
+    @property
+    def size(self) -> int:
+        """The number of tokens it knows."""
+        return len(self._tokenizer)
+
     def fingerprint(self) -> str | None:
         """Equal for models with the same token ids for every text; None if unknown."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)

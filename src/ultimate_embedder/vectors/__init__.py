@@ -14,58 +14,78 @@ from ultimate_embedder.vectors.fusion import (
 )
 
 if TYPE_CHECKING:
+    from ultimate_embedder.description import EncoderFacts, fingerprint
+    from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
     from ultimate_embedder.vectors.fused import FusedVectors
-    from ultimate_embedder.vectors.overflow import in_full_precision, note_overflow, overflowed, settled_identity
-    from ultimate_embedder.vectors.store import (
-        EncoderFacts,
-        VectorStore,
-        earlier_identities,
-        fingerprint,
-        read_identity,
-        read_ledger,
-        shard_problem,
+    from ultimate_embedder.vectors.ledger import Ledger, read_ledger
+    from ultimate_embedder.vectors.overflow import (
+        in_full_precision,
+        note_overflow,
+        overflow_note,
+        overflowed,
+        read_overflow,
+        settled_identity,
     )
-    from ultimate_embedder.vectors.tokens import TokenStore
+    from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
+    from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
 
 __all__ = [
     "FUSIONS",
     "UNNAMED",
+    "Agreement",
     "Candidate",
     "EncoderFacts",
     "FusedVectors",
     "Fusion",
+    "Ledger",
     "Member",
+    "TokenLimits",
     "TokenStore",
     "VectorStore",
     "Vectors",
+    "delete_tokens",
     "earlier_identities",
     "fingerprint",
     "in_full_precision",
     "note_overflow",
+    "overflow_note",
     "overflowed",
+    "pass_problems",
     "plan_fusion",
+    "read_agreement",
     "read_identity",
     "read_ledger",
+    "read_overflow",
     "settled_identity",
-    "shard_problem",
     "shorten",
+    "token_problems",
+    "write_agreement",
 ]
 
 # imported on first use: --help needs the names of the fusion methods, but not numpy and pyarrow
 _MODULES = {
+    "Agreement": "agreement",
     "EncoderFacts": "store",
     "FusedVectors": "fused",
+    "Ledger": "ledger",
+    "TokenLimits": "tokens",
     "TokenStore": "tokens",
     "VectorStore": "store",
+    "delete_tokens": "tokens",
     "earlier_identities": "store",
     "fingerprint": "store",
     "in_full_precision": "overflow",
     "note_overflow": "overflow",
+    "overflow_note": "overflow",
     "overflowed": "overflow",
+    "pass_problems": "store",
+    "read_agreement": "agreement",
     "read_identity": "store",
-    "read_ledger": "store",
+    "read_ledger": "ledger",
+    "read_overflow": "overflow",
     "settled_identity": "overflow",
-    "shard_problem": "store",
+    "token_problems": "tokens",
+    "write_agreement": "agreement",
 }
 
 

@@ -9,9 +9,10 @@ from dataclasses import asdict
 
 import numpy as np
 
+from ultimate_embedder.description import fingerprint
 from ultimate_embedder.types import VectorSpec
 from ultimate_embedder.vectors.fusion import Fusion
-from ultimate_embedder.vectors.store import VectorStore, fingerprint
+from ultimate_embedder.vectors.store import VectorStore
 
 
 class FusedVectors:

@@ -1,6 +1,6 @@
 """A note beside the vectors of a pass: fp16 was too narrow for its model, and the pass is computed in fp32.
 
-    overflow.json     what was found, with a checksum; the only file that is left of the pass in fp16
+    overflow.json     what was found; the only file that is left of the pass in fp16
 
 It is read before a pass is planned, so that no later run begins in fp16 again. One that is damaged counts for nothing:
 then it is found again.
@@ -9,15 +9,13 @@ then it is found again.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
-from ultimate_embedder.files import write_json
+from ultimate_embedder.description import fingerprint
+from ultimate_embedder.files import delete
 from ultimate_embedder.output import PassOutput
+from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, state_checksum, write_state
 from ultimate_embedder.types import PassIdentity
-from ultimate_embedder.vectors.store import fingerprint
 
 HALF, FULL = "float16", "float32"
 
@@ -34,33 +32,46 @@ def in_full_precision(identity: PassIdentity) -> PassIdentity:
 
 def overflowed(store: Path, identity: PassIdentity) -> bool:
     """Whether the note is there, and undamaged."""
-    if identity.dtype != HALF:
-        return False
-    try:
-        noted = json.loads(_path(store, identity).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    if not isinstance(noted, dict):
-        return False
-    checksum = noted.pop("sha256", None)
-    return noted.get("pass") == fingerprint(identity) and checksum == _checksum(noted)
+    return isinstance(read_overflow(store, identity), Overflow)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overflow:
+    """Of so many texts, so many had no usable vector in fp16."""
+
+    texts: int
+    unusable: int
+
+
+def read_overflow(store: Path, identity: PassIdentity) -> Overflow | Damaged | None:
+    """The note about a pass; None if there is none, as for any pass that is not in fp16."""
+    return overflow_note(store / fingerprint(identity)) if identity.dtype == HALF else None
+
+
+def overflow_note(folder: Path) -> Overflow | Damaged | None:
+    """The note in the folder of a pass."""
+    return read_state(PassOutput(folder).overflow, lambda fields: _parse(fields, folder.name))
 
 
 def note_overflow(store: Path, identity: PassIdentity, texts: int, unusable: int) -> None:
     """Write the note, then remove the vectors in fp16: no run will use them again."""
-    found = {"pass": fingerprint(identity), "computed_in": FULL, "texts": texts, "unusable": unusable}
-    path = _path(store, identity)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**found, "sha256": _checksum(found)})
-    PassOutput(path.parent).description.unlink(missing_ok=True)  # first: without it the rest is no pass
-    for left in path.parent.iterdir():
-        if left != path:
-            left.unlink()
+    stored = PassOutput(store / fingerprint(identity))
+    found = {"pass": stored.fingerprint, "computed_in": FULL, "texts": texts, "unusable": unusable}
+    write_state(stored.overflow, found)
+    delete(stored.description)  # first: without it the rest is no pass
+    for left in stored.folder.iterdir():
+        if left != stored.overflow:
+            delete(left)
 
 
-def _path(store: Path, identity: PassIdentity) -> Path:
-    return PassOutput(store / fingerprint(identity)).overflow
-
-
-def _checksum(found: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+def _parse(fields: Fields, name: str) -> Overflow:
+    if fields.text("pass") != name:
+        raise UnfitError("it is of another pass")
+    overflow = Overflow(fields.count("texts"), fields.count("unusable"))
+    if fields.text("computed_in") != FULL:
+        raise UnfitError(f"computed_in is not {FULL}")
+    if not fields.sealed:  # an earlier version had its checksum in another field
+        values = fields.values()
+        if fields.sha256("sha256") != state_checksum({key: values[key] for key in values if key != "sha256"}):
+            raise UnfitError("its checksum does not match")
+    return overflow

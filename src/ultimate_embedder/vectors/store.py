@@ -6,46 +6,39 @@ A pass has a folder named after its fingerprint:
     shard-00000.npy   rows of (key of the text, truncated or not, vector), written atomically
     ledger.jsonl      one line per shard: rows and checksum; a shard is valid only if it is listed here
 
+What is damaged is noted and left out: the vectors that it held are missing then, and computed again.
 Vectors are looked up by the key of their text, so equal texts share one, and order does not matter.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
-import json
-import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ultimate_embedder.description import (
+    STORE_VERSION,
+    EncoderFacts,
+    PassDescription,
+    fingerprint,
+    read_description,
+    write_description,
+)
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.files import atomic_file, file_sha256, remove_leftovers, sync_folder, write_json
+from ultimate_embedder.files import atomic_file, delete, remove_leftovers
 from ultimate_embedder.output import PassOutput, find_passes
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors.index import KeyIndex
+from ultimate_embedder.vectors.ledger import LedgerLine, append_line, read_ledger, rewrite_ledger, shard_number
+from ultimate_embedder.vectors.shards import load_shard, row_dtype, unlisted_shards
 
-STORE_VERSION = 1
 SHARD_ROWS = 8192
 SHARD_SECONDS = 10.0  # a crash loses at most this much work
-
-
-def fingerprint(identity: PassIdentity) -> str:
-    """A hash of everything that affects a vector."""
-    plain = json.dumps(dataclasses.asdict(identity), sort_keys=True)
-    return hashlib.sha256(plain.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class EncoderFacts:
-    """Properties of an encoder that are known only after its model is loaded."""
-
-    max_tokens: int
-    document_prompt: str
 
 
 class VectorStore:
@@ -58,15 +51,18 @@ class VectorStore:
         self.dim: int | None = None
         self.encoder_facts: EncoderFacts | None = None
         """None if the store is empty, or was written by an earlier version without them."""
+        self._described_dim: int | None = None
         self._output = PassOutput(self.folder)
         self.notes: list[str] = []  # warnings found on opening
         self._index = KeyIndex()
         self._shards: list[Path] = []
+        self._lines: list[LedgerLine] = []
+        self._numbers: set[int] = set()
+        self._next_number = 0
         self._truncated: list[np.ndarray] = []
         self._pending: list[np.ndarray] = []
         self._pending_rows = 0
         self._last_seal = time.monotonic()
-        self._next_shard = 0
         self._open()
 
     def __enter__(self) -> VectorStore:
@@ -81,7 +77,7 @@ class VectorStore:
             return
         self.encoder_facts = facts
         if self.dim is not None:  # written by an earlier version without them
-            self._write_description(self.dim)
+            write_description(self.folder, self.identity, self.dim, facts)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether its vector is stored."""
@@ -93,7 +89,12 @@ class VectorStore:
             return
         if self.dim is None:
             self._begin(vectors.shape[1])
-        rows = np.empty(len(keys), _row_dtype(vectors.shape[1]))
+        if vectors.shape[1] != self.dim:
+            raise OutputError(
+                f"{self.folder} has vectors of {self.dim} dimensions, but those of {self.identity.model} have "
+                f"{vectors.shape[1]}: they are not of this model. Run the command again with --fresh."
+            )
+        rows = np.empty(len(keys), row_dtype(vectors.shape[1]))
         rows["key"], rows["truncated"], rows["vector"] = keys, truncated, vectors
         self._pending.append(rows)
         self._pending_rows += len(rows)
@@ -112,27 +113,41 @@ class VectorStore:
         self._pending, self._pending_rows = [], 0
 
     def copy_from(self, root: Path) -> int:
-        """Copy the vectors of the same pass from another output; returns their number."""
+        """Copy the vectors of the same pass from another output; returns their number. What is wrong there is noted."""
         other = VectorStore(root, self.identity, read_only=True)
+        self.notes += other.notes
         if self.encoder_facts is None and other.encoder_facts is not None:
             self.describe_encoder(other.encoder_facts)
+        copied = 0
         for path in other._shards:
             rows = np.load(path, mmap_mode="r")
+            if problem := self._misfit(rows, other._described_dim):
+                self.notes.append(f"{path} {problem}; its vectors are not taken over")
+                continue
+            copied += len(rows)
             if self.holds(rows["key"]).all():
                 continue
             if self.dim is None:
                 self._begin(rows["vector"].shape[1])
             self._write_shard(memoryview(path.read_bytes()), rows)
-        return sum(len(truncated) for truncated in other._truncated)
+        return copied
+
+    def _misfit(self, rows: np.ndarray, described_dim: int | None) -> str | None:
+        """Why the rows of another output's shard are of no use here."""
+        dim = rows["vector"].shape[1]
+        wanted = self.dim or self.identity.dim or described_dim or dim
+        if dim != wanted:
+            return f"has vectors of {dim} dimensions instead of {wanted}"
+        return None if np.isfinite(rows["vector"]).all() else "has vectors that are not finite"
 
     def _write_shard(self, content: memoryview, rows: np.ndarray) -> None:
-        path = self._output.shard(self._next_shard)
-        self._next_shard += 1
+        path = self._output.shard(self._free_number())
         with atomic_file(path) as file:
             file.write(content)
-        line = {"shard": path.name, "rows": len(rows), "sha256": hashlib.sha256(content).hexdigest()}
-        self._write_ledger({**line, "revision": self.identity.revision, "dtype": self.identity.dtype})
-        self._adopt(path, rows)
+        checksum = hashlib.sha256(content).hexdigest()
+        line = LedgerLine(path.name, len(rows), checksum, self.identity.revision, self.identity.dtype)
+        append_line(self.folder, line)
+        self._adopt(line, rows)
 
     def read(self, keys: np.ndarray) -> np.ndarray:
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
@@ -149,7 +164,7 @@ class VectorStore:
 
     def digest(self) -> str:
         """Hash of all stored vectors."""
-        sums = [line["sha256"] for line in read_ledger(self.folder)]
+        sums = [line.sha256 for line in self._lines]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
     def count_truncated(self, keys: np.ndarray) -> int:
@@ -159,79 +174,100 @@ class VectorStore:
         return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
 
     def _open(self) -> None:
-        if not self._output.description.exists():
-            return
-        described = json.loads(self._output.description.read_text("utf-8"))
-        if described["store_version"] > STORE_VERSION:
-            raise OutputError(
-                f"{self.folder} was written by a newer version of ultimate-embedder. "
-                "Update the program, or choose another --output."
-            )
-        self.dim = int(described["dim"])
-        self.encoder_facts = _encoder_facts(described)
-        if not self._read_only:
+        if not self._read_only and self.folder.is_dir():
             remove_leftovers(self.folder)
-            self._truncate_torn_line()
-        good = []
-        for line in read_ledger(self.folder):
-            path = self.folder / line["shard"]
-            if problem := shard_problem(path, line):
-                self.notes.append(f"{path} {problem}; recomputing its {line['rows']} vectors")
+        described = read_description(self.folder)
+        if isinstance(described, PassDescription):
+            if described.store_version > STORE_VERSION:
+                raise OutputError(
+                    f"{self.folder} was written by a newer version of ultimate-embedder. "
+                    "Update the program, or choose another --output."
+                )
+            self._described_dim, self.encoder_facts = described.dim, described.encoder
+        self._open_shards()
+        self._check_description(described)
+
+    def _open_shards(self) -> None:
+        """Adopt the shards that the ledger lists; what is damaged is dropped, with a note."""
+        ledger = read_ledger(self.folder)
+        if ledger.damage is not None:
+            self.notes.append(f"{ledger.damage}; recomputing the vectors that it does not list")
+        for line in ledger.lines:
+            rows = load_shard(self.folder, line)
+            wanted = self.dim or self.identity.dim
+            if not isinstance(rows, str) and wanted not in (None, rows["vector"].shape[1]):
+                rows = "is damaged (its vectors have another dimension)"
+            if isinstance(rows, str):
+                self.notes.append(f"{self.folder / line.shard} {rows}; recomputing its {line.rows} vectors")
             else:
-                good.append(line)
-                self._adopt(path, np.load(path, mmap_mode="r"))
-        if self.notes and not self._read_only:
-            with atomic_file(self._output.ledger) as ledger:
-                ledger.writelines(json.dumps(line).encode() + b"\n" for line in good)
-        # shards that are not in the ledger are overwritten, those in it never
-        self._next_shard = 1 + max((_number(path) for path in self._shards), default=-1)
+                self.dim = rows["vector"].shape[1]
+                self._adopt(line, rows)
+        unlisted = list(unlisted_shards(self.folder, [line.shard for line in ledger.lines]))
+        if ledger.damage is None:
+            where = self._output.ledger.name
+            self.notes += [f"{path} is not listed in {where}; recomputing its vectors" for path in unlisted]
+        if not self._read_only:
+            if ledger.torn or self.notes:
+                rewrite_ledger(self.folder, self._lines)
+            for path in unlisted_shards(self.folder, [line.shard for line in self._lines]):
+                delete(path)
+
+    def _check_description(self, described: PassDescription | Damaged | None) -> None:
+        """The folder's name and the shards tell all that matters of a pass: its metadata can be written again."""
+        path = self._output.description
+        if isinstance(described, PassDescription) and self.dim in (None, described.dim):
+            return
+        if described is None and self.dim is None:
+            return
+        problem = str(described or f"{path} is missing")
+        if isinstance(described, PassDescription):
+            problem = f"{path} is damaged (its dimension is not that of the vectors)"
+        if self._read_only:
+            self.notes.append(f"{problem}; the vectors beside it are read without it")
+            return
+        self.notes.append(f"{problem}; it is written again")
+        if self.dim is None:
+            delete(path)  # it is written with the first vectors
+        else:
+            write_description(self.folder, self.identity, self.dim, self.encoder_facts)
 
     def _begin(self, dim: int) -> None:
         self.dim = dim
-        self._write_description(dim)
+        write_description(self.folder, self.identity, dim, self.encoder_facts)
 
-    def _write_description(self, dim: int) -> None:
-        described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim}
-        described["identity"] = dataclasses.asdict(self.identity)
-        if self.encoder_facts is not None:
-            described["encoder"] = dataclasses.asdict(self.encoder_facts)
-        write_json(self._output.description, described)
-
-    def _adopt(self, path: Path, rows: np.ndarray) -> None:
+    def _adopt(self, line: LedgerLine, rows: np.ndarray) -> None:
         self._index.add(len(self._shards), rows["key"])
-        self._shards.append(path)
+        self._shards.append(self.folder / line.shard)
+        self._lines.append(line)
+        self._numbers.add(shard_number(line.shard))
         self._truncated.append(np.array(rows["truncated"]))
 
-    def _write_ledger(self, line: dict[str, Any]) -> None:
-        with open(self._output.ledger, "ab") as ledger:
-            ledger.write(json.dumps(line).encode() + b"\n")
-            ledger.flush()
-            os.fsync(ledger.fileno())
-        sync_folder(self.folder)
-
-    def _truncate_torn_line(self) -> None:
-        """Remove an incomplete last line, left by a crash; its shard is not valid."""
-        ledger = self._output.ledger
-        if ledger.exists():
-            os.truncate(ledger, _whole_lines(ledger.read_bytes()))
+    def _free_number(self) -> int:
+        """The first number that no shard of the ledger has: those that are not listed are overwritten, others never."""
+        while self._next_number in self._numbers:
+            self._next_number += 1
+        return self._next_number
 
 
-def read_ledger(folder: Path) -> list[dict[str, Any]]:
-    """The valid shards of a pass: one entry per complete line of the ledger."""
-    ledger = PassOutput(folder).ledger
-    content = ledger.read_bytes() if ledger.exists() else b""
-    return [json.loads(line) for line in content[: _whole_lines(content)].splitlines()]
-
-
-def _whole_lines(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
-
-
-def shard_problem(path: Path, line: dict[str, Any]) -> str | None:
-    """What is wrong with a shard that is listed in the ledger, or None."""
-    if not path.is_file():
-        return "is missing"
-    return None if file_sha256(path) == line["sha256"] else "is damaged (its checksum does not match)"
+def pass_problems(folder: Path) -> Iterator[str]:
+    """What is damaged of a pass: its metadata, its ledger, its shards. Nothing is changed."""
+    described, ledger = read_description(folder), read_ledger(folder)
+    if isinstance(described, Damaged):
+        yield str(described)
+    elif described is None:
+        yield f"{PassOutput(folder).description} is missing"
+    elif described.store_version > STORE_VERSION:
+        return
+    if ledger.damage is not None:
+        yield str(ledger.damage)
+    for line in ledger.lines:
+        rows = load_shard(folder, line)
+        if isinstance(rows, str):
+            yield f"{folder / line.shard} {rows}"
+        elif isinstance(described, PassDescription) and rows["vector"].shape[1] != described.dim:
+            yield f"{folder / line.shard} is damaged (its vectors have not {described.dim} dimensions)"
+    for path in unlisted_shards(folder, [line.shard for line in ledger.lines]):
+        yield f"{path} is not listed in {PassOutput(folder).ledger.name}"
 
 
 def earlier_identities(root: Path) -> list[PassIdentity]:
@@ -241,24 +277,6 @@ def earlier_identities(root: Path) -> list[PassIdentity]:
 
 
 def read_identity(folder: Path) -> PassIdentity | None:
-    """The identity of a pass; None if another version wrote it, with other fields."""
-    described = json.loads(PassOutput(folder).description.read_text("utf-8"))
-    try:
-        return PassIdentity(**described["identity"])
-    except TypeError:
-        return None
-
-
-def _encoder_facts(described: dict[str, Any]) -> EncoderFacts | None:
-    facts = described.get("encoder") or {}
-    if not {"max_tokens", "document_prompt"} <= facts.keys():
-        return None
-    return EncoderFacts(int(facts["max_tokens"]), str(facts["document_prompt"]))
-
-
-def _number(path: Path) -> int:
-    return int(path.stem.partition("-")[2])
-
-
-def _row_dtype(dim: int) -> np.dtype[Any]:
-    return np.dtype([("key", "<u8", (2,)), ("truncated", "?"), ("vector", "<f4", (dim,))])
+    """The identity of a pass; None if its metadata are damaged, or of another version with other fields."""
+    described = read_description(folder)
+    return described.identity if isinstance(described, PassDescription) else None

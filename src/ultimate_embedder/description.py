@@ -1,0 +1,98 @@
+"""`pass.json`: what a pass is. Its folder is named after the fingerprint of its identity."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ultimate_embedder.output import PassOutput
+from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, write_state
+from ultimate_embedder.types import PassIdentity
+
+STORE_VERSION = 1
+LARGEST_DIM = 1 << 20
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """Properties of an encoder that are known only after its model is loaded."""
+
+    max_tokens: int
+    document_prompt: str
+
+
+@dataclass(frozen=True)
+class PassDescription:
+    """Metadata of a pass."""
+
+    store_version: int
+    dim: int
+    identity: PassIdentity | None
+    """None if another version wrote it, with other fields."""
+    encoder: EncoderFacts | None
+    """None if an earlier version wrote it, without them."""
+
+
+def fingerprint(identity: PassIdentity) -> str:
+    """A hash of everything that affects a vector."""
+    return _fingerprint(dataclasses.asdict(identity))
+
+
+def write_description(folder: Path, identity: PassIdentity, dim: int, encoder: EncoderFacts | None) -> None:
+    """Write the metadata of a pass."""
+    described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim, "identity": dataclasses.asdict(identity)}
+    if encoder is not None:
+        described["encoder"] = dataclasses.asdict(encoder)
+    write_state(PassOutput(folder).description, described)
+
+
+def read_description(folder: Path) -> PassDescription | Damaged | None:
+    """The metadata of a pass, which must be those of the pass that the folder is named after."""
+    return read_state(PassOutput(folder).description, lambda fields: _parse(fields, folder.name))
+
+
+def _parse(fields: Fields, name: str) -> PassDescription:
+    # a version after this one writes a checksum, so that its number is none that a flipped bit has made
+    version = fields.count("store_version", least=1, most=1000 if fields.sealed else STORE_VERSION)
+    if version > STORE_VERSION:
+        return PassDescription(version, 0, None, None)
+    identity = fields.inner("identity")
+    if _fingerprint(identity.values()) != name:
+        raise UnfitError("it describes another pass")
+    return PassDescription(
+        version, fields.count("dim", least=1, most=LARGEST_DIM), _identity(identity), _encoder_facts(fields)
+    )
+
+
+def _fingerprint(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _identity(fields: Fields) -> PassIdentity | None:
+    try:
+        identity = PassIdentity(
+            model=fields.text("model"),
+            revision=fields.text("revision"),
+            model_digest=fields.text("model_digest"),
+            dtype=fields.text("dtype"),
+            max_tokens=fields.count_or_none("max_tokens"),
+            dim=fields.count_or_none("dim", least=1, most=LARGEST_DIM),
+            document_prompt=fields.text_or_none("document_prompt"),
+            layout=fields.text("layout"),
+            encoder_version=fields.count("encoder_version"),
+        )
+    except UnfitError:
+        return None
+    return identity if dataclasses.asdict(identity).keys() == fields.values().keys() else None
+
+
+def _encoder_facts(fields: Fields) -> EncoderFacts | None:
+    if "encoder" not in fields:
+        return None
+    facts = fields.inner("encoder")
+    return EncoderFacts(facts.count("max_tokens", least=1), facts.text("document_prompt"))
