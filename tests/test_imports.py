@@ -13,6 +13,8 @@ LEVELS = [
     {
         "_version",
         "types",
+        "child",
+        "edge",
         "errors",
         "events",
         "config",
@@ -20,6 +22,7 @@ LEVELS = [
         "lock",
         "locks",
         "machine",
+        "messages",
         "names",
         "output",
         "retry",

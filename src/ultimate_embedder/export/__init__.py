@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.check import ExportState, check_export
 from ultimate_embedder.export.existing import ExistingExports, find_exports
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.formats import (
     DEFAULT_EXPORTS,
     EXPORT_KINDS,
@@ -12,8 +13,8 @@ from ultimate_embedder.export.formats import (
     find_export,
 )
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
+from ultimate_embedder.export.room import measure_payloads
 from ultimate_embedder.export.write import (
-    export_problem,
     has_exports,
     read_export_journal,
     write_exports,
@@ -29,14 +30,17 @@ __all__ = [
     "EXPORT_KINDS",
     "ExistingExports",
     "ExportFormat",
+    "ExportSize",
+    "ExportState",
     "Points",
     "PointsFile",
     "UploadReport",
+    "check_export",
     "estimate_export_bytes",
-    "export_problem",
     "find_export",
     "find_exports",
     "has_exports",
+    "measure_payloads",
     "point_id",
     "read_export_journal",
     "target_collection_name",

@@ -17,6 +17,9 @@ from ultimate_embedder.export.parquet import is_vector_column, vector_column, ve
 from ultimate_embedder.export.points import payload
 from ultimate_embedder.types import VectorSpec
 
+Batch = tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]
+"""Point ids, vectors by name, payloads."""
+
 
 @dataclass(frozen=True)
 class PointsFile:
@@ -56,13 +59,18 @@ class PointsFile:
                 ),
             )
 
+    @classmethod
+    def lazy_batches(cls, path: Path, rows: int) -> Iterator[Batch]:
+        """The points of a file that is opened when the first of them is needed."""
+        yield from cls.open(path).batches(rows)
+
     def ids(self, rows: int) -> Iterator[list[str]]:
         """Yield the point ids, `rows` at a time."""
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(rows, columns=["point_id"]):
                 yield batch.column("point_id").to_pylist()
 
-    def batches(self, rows: int) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
+    def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time."""
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(rows):

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
+from ultimate_embedder.export.check import check_export, describe_bytes, keep_changes
+from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
+from ultimate_embedder.files import write_json
 from ultimate_embedder.output import CollectionOutput
 from ultimate_embedder.types import ExportedFile
 
@@ -35,24 +38,31 @@ def write_exports(
     described = _describe(points, found)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
+    failures = []
     for kind in kinds:
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
         export = find_export(kind)
         path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
-        if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
-            export.write(points, path)
+        if fresh or noted is None or noted["identity"] != points.identity or _is_damaged(folder, kind, noted, points):
+            try:
+                _replace(export, points, path, noted, emit)
+            except OutputError as error:
+                failures.append(error)
+                continue
             if noted is not None and noted["name"] != path.name:
                 _delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
-            noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
+            noted |= describe_bytes(path, kind)
         if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
             journal[kind] = noted | described
             write_json(CollectionOutput(folder).export_journal, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
+    if failures:
+        raise OutputError(" ".join(map(str, failures)))
 
 
 def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
@@ -77,33 +87,40 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
     journal = read_export_journal(folder)
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
-        path = folder / journal.pop(kind)["name"]
+        noted = journal.pop(kind)
+        path = folder / noted["name"]
+        message = f"deleted {path}: it was out of date, and --export does not include {kind}"
+        if kept := keep_changes(folder, kind, noted):
+            message = f"{path} is out of date, and --export does not include {kind}. {kept.words}"
         _delete(path)
-        emit(
-            Warned(
-                collection=points.collection,
-                message=f"deleted {path}: it was out of date, and --export does not include {kind}",
-            )
-        )
+        emit(Warned(collection=points.collection, message=message))
     if stale:
         write_json(CollectionOutput(folder).export_journal, journal)
 
 
-def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
-    """What is wrong with an export that is listed in the journal of a collection, or None."""
-    path = folder / noted["name"]
-    if not path.exists():
-        return "is missing"
-    same = size_bytes(path) == noted["size_bytes"] and _checksum(path) == noted["sha256"]
-    return None if same else "is damaged or was changed (its checksum does not match)"
+def _is_damaged(folder: Path, kind: str, noted: dict[str, Any], points: Points) -> bool:
+    """Whether an export of these points must be written again. What was added to it since is left alone."""
+    try:
+        return check_export(folder, kind, noted, points.batches()).problem is not None
+    except OutputError:  # it cannot be looked at: leave it alone as well
+        return False
+
+
+def _replace(export: ExportFormat, points: Points, path: Path, noted: dict[str, Any] | None, emit: Emit) -> None:
+    """Write an export in the place of an earlier one; what others have changed in that is kept beside it."""
+    kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
+    try:
+        export.write(points, path)
+    except BaseException:
+        if kept and kept.path and not path.exists():
+            kept.path.rename(path)
+        raise
+    if kept:
+        emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))
 
 
 def _delete(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _checksum(path: Path) -> str:
-    return folder_sha256(path) if path.is_dir() else file_sha256(path)
 
 
 def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from ultimate_embedder.vectors.fusion import (
 
 if TYPE_CHECKING:
     from ultimate_embedder.vectors.fused import FusedVectors
+    from ultimate_embedder.vectors.index import KeyIndex
     from ultimate_embedder.vectors.overflow import in_full_precision, note_overflow, overflowed, settled_identity
     from ultimate_embedder.vectors.store import (
         EncoderFacts,
@@ -34,6 +35,7 @@ __all__ = [
     "EncoderFacts",
     "FusedVectors",
     "Fusion",
+    "KeyIndex",
     "Member",
     "TokenStore",
     "VectorStore",
@@ -55,6 +57,7 @@ __all__ = [
 _MODULES = {
     "EncoderFacts": "store",
     "FusedVectors": "fused",
+    "KeyIndex": "index",
     "TokenStore": "tokens",
     "VectorStore": "store",
     "earlier_identities": "store",

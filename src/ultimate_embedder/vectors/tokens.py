@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from ultimate_embedder.files import temporary_path
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.vectors.index import KeyIndex
@@ -51,7 +52,7 @@ class TokenStore:
         with self._lock:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{TOKENS_PREFIX}{next(self._numbers):05d}.arrow"
-            part = path.with_suffix(".partial")
+            part = temporary_path(path)
             with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
                 writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
             part.replace(path)
