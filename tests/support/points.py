@@ -24,6 +24,7 @@ def make_points(
     *,
     models: Sequence[str] = ("model",),
     dim: int = DIM,
+    digest: str = "a digest",
     stop: StopSwitch | None = None,
 ) -> Points:
     """Points of a new collection called docs below `root`."""
@@ -32,15 +33,17 @@ def make_points(
     (folder / "a_chunks.json").write_text(json.dumps(records), encoding="utf-8")
     (found,) = find_collections(root / "chunks").collections
     loaded = load_chunks(found, root / ".chunks.arrow.partial", lambda event: None)
-    vectors = random_vectors(root, loaded.table.keys, models=models, dim=dim)
+    vectors = random_vectors(root, loaded.table.keys, models=models, dim=dim, digest=digest)
     return Points("docs", "docs__model", loaded.table, vectors, stop)
 
 
-def random_vectors(root: Path, keys: np.ndarray, *, models: Sequence[str] = ("model",), dim: int = DIM) -> FusedVectors:
+def random_vectors(
+    root: Path, keys: np.ndarray, *, models: Sequence[str] = ("model",), dim: int = DIM, digest: str = "a digest"
+) -> FusedVectors:
     """Vectors of these texts, of no real model."""
     stores = []
     for number, model in enumerate(models):
-        store = VectorStore(root / "store", PassIdentity(model, "1", f"digest of {model}", "float32", None, None, None))
+        store = VectorStore(root / "store", PassIdentity(model, "1", digest, "float32", None, None, None))
         vectors = np.random.default_rng(number).standard_normal((len(keys), dim)).astype("f4")
         new = ~store.holds(keys)
         store.append(keys[new], vectors[new], np.zeros(int(new.sum()), bool))

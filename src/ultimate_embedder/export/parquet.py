@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FILE_NAME = "chunks.parquet"
 REPEATING_COLUMNS = ["file", "metadata", "extra"]
 POINT_BYTES = 24  # point id and position, compressed
+ORIGIN = "vector_origin"
 VECTOR = "vector"  # the column of an unnamed vector; named ones are in `vector_MODEL`
 
 
@@ -60,7 +61,11 @@ def _schema(points: Points) -> pa.Schema:
             ("extra", pa.large_string()),
             *((vector_column(spec.name), pa.list_(pa.float32(), spec.dim)) for spec in points.vectors),
         ],
-        metadata={"collection": points.collection, "target_qdrant_collection": points.target},
+        metadata={
+            "collection": points.collection,
+            "target_qdrant_collection": points.target,
+            ORIGIN: json.dumps(points.origin.as_record()),
+        },
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.origin import VectorOrigin, origin_of
 from ultimate_embedder.files import safe_name
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import UNNAMED
@@ -105,6 +106,11 @@ class Points:
     def distinct_texts(self) -> int:
         """Different texts among the chunks."""
         return self._table.distinct_texts()
+
+    @property
+    def origin(self) -> VectorOrigin:
+        """Models and fusion that the vectors are made by."""
+        return origin_of(self._fused)
 
     @property
     def fingerprints(self) -> list[str]:

@@ -78,6 +78,7 @@ def _describe(points: Points, found: int | None) -> dict[str, Any]:
         "distinct_texts": points.distinct_texts,
         "target": points.target,
         "passes": points.fingerprints,
+        "origin": points.origin.as_record(),
         "vectors": [dataclasses.asdict(spec) for spec in points.vectors],
     }
 
