@@ -34,7 +34,7 @@ from ultimate_embedder.options import make_config
 from ultimate_embedder.stop import StopSwitch
 
 RECORDS = [{"text": f"text {number}", "id": f"chunk-{number}", "page": number % 10} for number in range(300)]
-MANY = [{"text": f"text {number}", "page": number} for number in range(4000)]
+MANY = [{"text": f"text {number}", "page": number} for number in range(2200)]
 ONLY_SHARD = ("qdrant",)
 
 
@@ -213,7 +213,7 @@ def test_the_process_imports_neither_torch_nor_numpy() -> None:
 def test_a_full_disk_is_an_error_in_words_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     points = make_points(tmp_path, MANY)
     with small_disk(tmp_path / "disk", 8) as disk:
-        fill(disk, left_bytes=1 << 20)
+        fill(disk, left_bytes=300_000)
         with pytest.raises(OutputError) as caught:
             write_exports(points, disk / "docs", ONLY_SHARD, lambda event: None)
         assert "the disk is full, over its quota or failing (its process was ended by SIGBUS" in str(caught.value)
@@ -250,13 +250,13 @@ def test_a_disk_that_is_full_for_one_collection_fails_that_shard_alone(tmp_path:
 # -- a shard that others use
 
 
-@pytest.mark.parametrize("use", ["open", "query", "flush", "optimize"])
+@pytest.mark.parametrize("use", ["query", "optimize"])
 def test_a_shard_that_was_used_has_the_bytes_that_were_written(tmp_path: Path, use: str) -> None:
     path = write(tmp_path, RECORDS)
     with opened(path) as loaded:
         if use == "query":
             loaded.query(QueryRequest(query=Query.Nearest([0.1] * DIM), limit=3, with_payload=True))
-        elif use != "open":
+        else:
             getattr(loaded, use)()
     assert state(path) == (None, None)
 
