@@ -61,7 +61,7 @@ class _Operations:
 
     def install(self) -> None:
         sys.addaudithook(self._audit)
-        os.fsync = self._sync  # the one operation that has no audit event
+        os.fsync = self._sync  # type: ignore[assignment] # the one operation that has no audit event
 
     def write_count(self) -> None:
         self._noted.write_text(str(self._count))

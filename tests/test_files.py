@@ -9,6 +9,8 @@ import pytest
 from ultimate_embedder.files import (
     atomic_file,
     atomic_folder,
+    copy_folder,
+    disk_bytes,
     file_sha256,
     folder_sha256,
     remove_leftovers,
@@ -113,10 +115,30 @@ def test_a_folder_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_leftovers_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    make_folder(tmp_path, {".a.npy.1234abcd.partial": "x", ".chunks.arrow.partial": "x", ".shard.99.partial/f": "x"})
-    make_folder(tmp_path, {"a.npy": "x", "b.partial": "x", ".hidden": "x", "sub/c": "x"})
+    ours = {".a.npy.1234abcd.partial": "x", ".chunks.arrow.partial": "x", ".shard.99aabbcc.partial/f": "x"}
+    theirs = {"a.npy": "x", "b.partial": "x", ".hidden": "x", "sub/c": "x", ".mine.partial": "x", ".b.99.partial": "x"}
+    make_folder(tmp_path, ours | theirs)
+    (tmp_path / ".c.1234abcd.partial").symlink_to(tmp_path / "sub")
     remove_leftovers(tmp_path)
-    assert names(tmp_path) == [".hidden", "a.npy", "b.partial", "sub", "sub/c"]
+    assert names(tmp_path) == sorted([".c.1234abcd.partial", "sub", *theirs])
+
+
+def test_a_copy_of_a_folder_can_be_written_to_and_keeps_holes(tmp_path: Path) -> None:
+    source = make_folder(tmp_path / "source", {"sub/b": "2"})
+    with open(source / "holes", "wb") as file:
+        file.write(b"begin")
+        file.truncate(32 << 20)
+        file.seek(20 << 20)
+        file.write(b"middle")
+    for path in (source / "sub" / "b", source / "sub", source):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    copy_folder(source, tmp_path / "copy")
+    source.chmod(0o755)
+    (source / "sub").chmod(0o755)
+    assert folder_sha256(tmp_path / "copy") == folder_sha256(source)
+    assert disk_bytes(tmp_path / "copy") <= 4 << 20
+    assert (tmp_path / "copy" / "sub").stat().st_mode & 0o200
+    assert (tmp_path / "copy" / "sub" / "b").stat().st_mode & 0o200
 
 
 def test_leftovers_of_a_folder_that_is_not_there_are_no_error(tmp_path: Path) -> None:

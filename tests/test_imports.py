@@ -13,6 +13,8 @@ LEVELS = [
     {
         "_version",
         "types",
+        "child",
+        "edge",
         "errors",
         "events",
         "config",
@@ -21,6 +23,7 @@ LEVELS = [
         "lock",
         "locks",
         "machine",
+        "messages",
         "names",
         "output",
         "retry",

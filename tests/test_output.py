@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,26 @@ def test_the_manifest_of_an_output_of_the_v5_script_names_its_models(
     (out / "embedding_summary.json").unlink()
     assert main(["models", "manifest", str(out)]) == 2
     assert "has no summary: its last run was killed" in capsys.readouterr().err
+
+
+def test_leftovers_of_killed_runs_are_removed_everywhere_and_nothing_else(tmp_path: Path) -> None:
+    ours = [
+        ".summary.json.0123abcd.partial",
+        "docs/.chunks.arrow.partial",
+        "docs/.qdrant.0123abcd.partial/segments/x",
+        "docs/embeddings/.m.npy.0123abcd.partial",
+        "docs/store/.exports.json.0123abcd.partial",
+        "docs/store/0011/.shard-00000.npy.0123abcd.partial",
+        "docs/store/tokens-77/.tokens-00000.arrow.0123abcd.partial",
+        "docs/store/tokens-77/tokens-00001.partial",
+    ]
+    theirs = ["docs/.draft.partial", "docs/notes.partial", "docs/store/tokens-77/tokens-00000.arrow", "mine/.x.partial"]
+    for name in (*ours, *theirs):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "docs" / ".upload.json.0123abcd.partial").touch()  # of an upload that is going on
+    (tmp_path / "docs" / ".upload.json.4567abcd.partial").touch()
+    os.utime(tmp_path / "docs" / ".upload.json.4567abcd.partial", (0, 0))
+    Output(tmp_path).remove_leftovers()
+    left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert left == sorted([*theirs, "docs/.upload.json.0123abcd.partial"])

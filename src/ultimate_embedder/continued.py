@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 
 from ultimate_embedder.config import must_check_locks
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.events import Event, fan_out
-from ultimate_embedder.execution import Continuation, Ended, read_message, write_message
+from ultimate_embedder.execution import Continuation, Ended
 from ultimate_embedder.locks import check_lock_order
+from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 from ultimate_embedder.pipeline import continue_run
 from ultimate_embedder.stop import StopSwitch
 
 PATIENCE_S = 60.0  # to finish what is under way when the parent is gone
-STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def main() -> None:
     """Read what is to be done, do it, and say how it ended."""
-    channel = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)  # what models print must not get between the events
+    stdin, channel = claim_pipes()  # what models print must not get between the events
     if must_check_locks():
         check_lock_order(True)
-    work = read_message(STDIN)
+    work = read_message(stdin)
     if not isinstance(work, Continuation):
         return
     stop = StopSwitch()
-    threading.Thread(target=_listen, args=(stop,), name="listen", daemon=True).start()
+    threading.Thread(target=_listen, args=(stdin, stop), name="listen", daemon=True).start()
 
     def send(message: Event | Ended) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone: what is under way is stored all the same
@@ -44,15 +42,15 @@ def main() -> None:
     send(ended)
 
 
-def _listen(stop: StopSwitch) -> None:
+def _listen(stdin: int, stop: StopSwitch) -> None:
     """Stop when the parent says so, or is gone; then nothing else can end a process whose devices hang."""
-    while (reason := read_message(STDIN)) is not None:
+    while (reason := read_message(stdin)) is not None:
         stop.stop(str(reason))
     stop.stop("the process that started this one has ended")
     time.sleep(PATIENCE_S)
-    os._exit(1)
+    leave(1)
 
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # everything is written; cleaning up on a lost card might hang or abort
+    leave(0)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import hashlib
 import json
 import os
 import re
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-TEMPORARY_PATTERN = ".*.partial"
+# what `temporary_path` makes, and the chunk table of a run; nothing else is ours to delete
+TEMPORARY_NAME = re.compile(r"\.(chunks\.arrow|.+\.[0-9a-f]{8})\.partial")
+COPY_BYTES = 1 << 20
+WRITE_S = 60.0  # no state file takes longer to write
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for writing that appears at `path` only when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
+    temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -38,7 +41,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that replaces `path` when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
+    temporary = temporary_path(path)
     temporary.mkdir()
     try:
         yield temporary
@@ -46,7 +49,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
-        discarded = _temporary(path)
+        discarded = temporary_path(path)
         if path.exists():
             path.rename(discarded)
         temporary.rename(path)
@@ -57,9 +60,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(discarded, ignore_errors=True)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files and folders of a killed run."""
-    for leftover in folder.glob(TEMPORARY_PATTERN):
+def remove_leftovers(folder: Path, unlocked: str | None = None) -> None:
+    """Delete the temporary files and folders of a killed run; never a link, as no run makes one.
+
+    The file `unlocked` may just be written by a process that does not lock the output: only old ones of it are deleted.
+    """
+    for leftover in folder.glob(".*.partial"):
+        if leftover.is_symlink() or not is_temporary(leftover.name):
+            continue
+        if unlocked and leftover.name.startswith(f".{unlocked}.") and time.time() - leftover.stat().st_mtime < WRITE_S:
+            continue
         if leftover.is_dir():
             shutil.rmtree(leftover)
         else:
@@ -76,7 +86,7 @@ def delete(path: Path) -> None:
 
 def is_temporary(name: str) -> bool:
     """Whether a file or folder of that name is one that is still being written, or was left behind by a killed run."""
-    return fnmatch.fnmatch(name, TEMPORARY_PATTERN)
+    return TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def safe_name(word: str) -> str:
@@ -111,20 +121,48 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(folder: Path) -> str:
-    """One checksum over the relative names and contents of all files below `folder`."""
+def folder_sha256(folder: Path, without: Collection[str] = ()) -> str:
+    """One checksum over the relative names and contents of all files below `folder`, but those of these names."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in without):
         digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\n".encode())
     return digest.hexdigest()
 
 
-def size_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+def size_bytes(path: Path, without: Collection[str] = ()) -> int:
+    """Bytes of a file, or of all files below a folder, but those of these names."""
     if path.is_file():
         return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and file.name not in without)
 
 
-def _temporary(path: Path) -> Path:
+def disk_bytes(path: Path) -> int:
+    """Bytes that a folder takes on the disk: the holes of sparse files take none."""
+    files = [file.stat() for file in path.rglob("*") if file.is_file()]
+    return sum(getattr(each, "st_blocks", -(-each.st_size // 512)) * 512 for each in files)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder so that the copy can be written to, wherever it is from; holes in files stay holes."""
+    target.mkdir(parents=True)
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+        else:
+            _copy_file(path, copy)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        while block := reading.read(COPY_BYTES):
+            if block.strip(b"\0"):
+                writing.write(block)
+            else:
+                writing.seek(len(block), os.SEEK_CUR)
+        writing.truncate()
+
+
+def temporary_path(path: Path) -> Path:
+    """A name beside `path` that no other writer uses, and that is removed at the next start if it is left behind."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")

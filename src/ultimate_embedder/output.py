@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.files import delete, is_temporary, safe_name, write_json
+from ultimate_embedder.files import copy_folder, delete, is_temporary, remove_leftovers, safe_name, write_json
 
 if TYPE_CHECKING:
     from ultimate_embedder.summary import RunSummary
@@ -137,6 +137,18 @@ class CollectionOutput:
         """The Qdrant shard."""
         return self.folder / QDRANT_FOLDER
 
+    def copy_qdrant(self, target: str | Path) -> Path:
+        """Copy the Qdrant shard to a new folder, where Edge can open it: it writes to the files of a shard on loading.
+
+        For a shard on a read-only disk, such as the inputs of a Kaggle notebook.
+        """
+        if not self.qdrant.is_dir():
+            raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
+        if Path(target).exists():
+            raise UsageError(f"{target} exists. Name a folder that does not.")
+        copy_folder(self.qdrant, Path(target))
+        return Path(target)
+
     @property
     def upload_state(self) -> Path:
         """How far an interrupted upload got."""
@@ -218,6 +230,24 @@ class Output:
             passing = any(is_temporary(part) or part.startswith(TOKENS_PREFIX) for part in inside.parts)
             if path.is_file() and path != self.lock_path and not passing:
                 yield inside
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed runs have left behind, in every folder that a run writes to; needs the output's lock."""
+        collections = [path for path in self.folder.glob("*") if path.is_dir()]
+        stores = [folder / STORE_NAME for folder in collections]
+        inside = [path for store in stores for path in store.glob("*") if path.is_dir()]
+        for folder in (
+            self.folder,
+            *collections,
+            *stores,
+            *(each / EMBEDDINGS_FOLDER for each in collections),
+            *inside,
+        ):
+            remove_leftovers(folder, unlocked=UPLOAD_STATE_NAME)
+        for folder in inside:
+            if folder.name.startswith(TOKENS_PREFIX):  # as earlier versions called them
+                for path in folder.glob(f"{TOKENS_PREFIX}*.partial"):
+                    path.unlink(missing_ok=True)
 
     @property
     def exists(self) -> bool:

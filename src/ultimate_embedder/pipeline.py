@@ -6,10 +6,10 @@ import contextlib
 import errno
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,14 +41,15 @@ from ultimate_embedder.execution import (
 )
 from ultimate_embedder.export import (
     ExistingExports,
+    ExportSize,
     Points,
     drop_damaged_upload_state,
     estimate_export_bytes,
     find_exports,
+    measure_payloads,
     target_collection_name,
     write_exports,
 )
-from ultimate_embedder.files import remove_leftovers
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
@@ -73,6 +74,8 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     with ExitStack() as stack:
         lock_file = stack.enter_context(hold_output(config.output)).fileno() if not config.dry_run else None
         emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
+        if not config.dry_run:
+            _remove_leftovers(config.output, emit)
         found = _discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
@@ -145,6 +148,14 @@ def _embed_elsewhere(waiting: list[str], session: Session, lock_file: int | None
     if ended.error is not None:
         session.emit(Warned(message=f"the fresh process could not go on: {ended.error}"))
     return [name for name in waiting if name not in finished]
+
+
+def _remove_leftovers(output: Path, emit: Emit) -> None:
+    try:
+        Output(output).remove_leftovers()
+    except OSError as error:
+        message = f"what a killed run has left behind cannot be deleted ({error.filename}: {error.strerror})"
+        emit(Warned(message=message))
 
 
 def _discover(config: RunConfig, emit: Emit) -> Discovery:
@@ -225,7 +236,6 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         if config.dry_run:
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
         else:
-            remove_leftovers(folder)
             scratch = folder
         loaded = load_chunks(collection, CollectionOutput(scratch).chunk_table, emit)
         stack.callback(loaded.table.remove)
@@ -241,7 +251,8 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             emit(Warned(collection=collection.name, message=problem))
         passes = [known_precision(plan, collection.name, config, emit) for plan in passes]
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
-        export_bytes = partial(_export_bytes, config.exports, len(loaded.table))
+        payloads = cache(partial(measure_payloads, collection.name, loaded.table))
+        export_bytes = partial(_export_bytes, config.exports, payloads)
         work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
         work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
@@ -267,8 +278,8 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
         emit(Warned(collection=collection, message=problem))
 
 
-def _export_bytes(kinds: Sequence[str], rows: int, dim: int) -> int:
-    return estimate_export_bytes(kinds, rows, [VectorSpec(UNNAMED, dim)])
+def _export_bytes(kinds: Sequence[str], payloads: Callable[[], ExportSize], dim: int) -> int:
+    return estimate_export_bytes(kinds, payloads(), [VectorSpec(UNNAMED, dim)])
 
 
 def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
@@ -276,7 +287,7 @@ def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
     parts = [as_candidate(plan.model, plan.weight, store.dim or 0) for plan, store in pairs]
     # where a store is empty there is nothing to fuse
     method = session.config.fusion if all(store.dim for store in work.stores) else "named"
-    points = Points(work.name, target, work.table, FusedVectors(work.stores, plan_fusion(method, parts)))
+    points = Points(work.name, target, work.table, FusedVectors(work.stores, plan_fusion(method, parts)), session.stop)
     for file, position, models in points.without_vector():
         reason = f"{NO_VECTOR}: {models}" if len(pairs) > 1 else NO_VECTOR
         session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))

@@ -17,7 +17,7 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, UltimateEmbedderError
 from ultimate_embedder.export import (
     PointsFile,
-    export_problem,
+    check_export,
     journal_problems,
     read_export_journal,
     read_upload_state,
@@ -57,6 +57,8 @@ class Verification:
     mismatches: int = 0
     damaged: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What is as it should be, and still worth knowing."""
 
 
 def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
@@ -96,10 +98,21 @@ def _damaged_exports(collection: CollectionOutput, found: Verification) -> Itera
     uploaded = read_upload_state(collection.folder)
     if isinstance(uploaded, Damaged):
         yield str(uploaded)
-    for noted in read_export_journal(collection.folder).values():
+    journal = read_export_journal(collection.folder)
+    for kind, noted in journal.items():
         found.exports += 1
-        if problem := export_problem(collection.folder, noted):
-            yield f"{collection.folder / noted['name']} {problem}"
+        path = collection.folder / noted["name"]
+        same_points = journal.get("parquet", {}).get("identity") == noted.get("identity")
+        points = PointsFile.lazy_batches(collection.points, READ_ROWS) if same_points else None
+        try:
+            state = check_export(collection.folder, kind, noted, points)
+        except UltimateEmbedderError as error:
+            found.unchecked.append(f"not checked: {path}: {error}")
+            continue
+        if state.remark:
+            found.remarks.append(f"{path} {state.remark}")
+        if state.problem:
+            yield f"{path} {state.problem}"
 
 
 @dataclass(frozen=True)

@@ -274,7 +274,7 @@ def test_the_output_can_be_packed(script: Script, tmp_path: Path) -> None:
 def test_the_pack_has_neither_the_lock_nor_temporary_files(script: Script, tmp_path: Path, output: Path) -> None:
     script("--collections", "docs")
     (output / ".ultimate-embedder.lock").touch()
-    for name in (".chunks.arrow.partial", ".qdrant.1234.partial/segment", "store/tokens-1234/ids"):
+    for name in (".chunks.arrow.partial", ".qdrant.1234abcd.partial/segment", "store/tokens-1234/ids"):
         (output / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (output / "docs" / name).touch()
     with zipfile.ZipFile(zip_output(Output(output))) as packed:

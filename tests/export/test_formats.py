@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import shutil
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.conftest import WriteChunks
+from tests.support.points import random_vectors
 from tests.support.tiny_models import tiny_model
+from ultimate_embedder.chunks import find_collections, load_chunks
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import CollectionFinished, Event, ExportWritten
@@ -21,12 +25,16 @@ from ultimate_embedder.export import (
     EXPORT_KINDS,
     EXPORTS,
     ExportFormat,
+    ExportSize,
     Points,
     estimate_export_bytes,
     find_export,
     formats,
     has_exports,
+    measure_payloads,
+    write_exports,
 )
+from ultimate_embedder.files import disk_bytes
 from ultimate_embedder.options import make_config
 from ultimate_embedder.pipeline import run
 from ultimate_embedder.stop import StopSwitch
@@ -35,6 +43,7 @@ from ultimate_embedder.types import UNNAMED, VectorSpec
 ONE = (VectorSpec(UNNAMED, 64),)
 TWO = (VectorSpec("bert", 64), VectorSpec("roberta", 48))
 DIM = 64
+NO_TEXT = ExportSize(rows=1000, vector_bytes=0)
 
 
 def write_toy(points: Points, path: Path) -> None:
@@ -43,7 +52,12 @@ def write_toy(points: Points, path: Path) -> None:
             file.writelines(f"{chunk_id}\n" for chunk_id in block.ids)
 
 
-TOY = ExportFormat(kind="toy", file_name=lambda vectors: f"toy-{len(vectors)}.txt", write=write_toy, size_factor=10)
+TOY = ExportFormat(
+    kind="toy",
+    file_name=lambda vectors: f"toy-{len(vectors)}.txt",
+    write=write_toy,
+    size=lambda size: 10 * size.vector_bytes,
+)
 
 
 @pytest.fixture
@@ -82,12 +96,35 @@ def test_an_unknown_kind_is_an_error_that_names_the_known_ones() -> None:
     assert str(caught.value) == "--export parket: not one of npy, parquet, jsonl, qdrant. Did you mean parquet?"
 
 
-@pytest.mark.parametrize(
-    ("kinds", "sizes"), [((), 0), (("npy",), 1), (("jsonl",), 3), (("npy", "parquet", "qdrant"), 3), (EXPORT_KINDS, 6)]
-)
+@pytest.mark.parametrize(("kinds", "sizes"), [((), 0), (("npy",), 1), (("jsonl",), 3), (("npy", "jsonl"), 4)])
 def test_the_size_of_exports_is_estimated_in_sizes_of_the_vectors(kinds: tuple[str, ...], sizes: int) -> None:
-    assert estimate_export_bytes(kinds, 1000, ONE) == sizes * 1000 * 64 * 4
-    assert estimate_export_bytes(kinds, 1000, TWO) == sizes * 1000 * (64 + 48) * 4
+    assert estimate_export_bytes(kinds, NO_TEXT, ONE) == sizes * 1000 * 64 * 4
+    assert estimate_export_bytes(kinds, NO_TEXT, TWO) == sizes * 1000 * (64 + 48) * 4
+
+
+@pytest.mark.parametrize(("alphabet", "text_bytes"), [("words", 1500), ("noise", 100)])
+def test_the_size_of_each_export_is_estimated_well_with_its_texts(
+    write_chunks: WriteChunks, tmp_path: Path, alphabet: str, text_bytes: int
+) -> None:
+    """Whether texts compress well or not at all."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices(string.ascii_lowercase, k=6)) for _ in range(300)]
+    texts = [
+        " ".join(rng.choices(words, k=text_bytes // 7))
+        if alphabet == "words"
+        else "".join(rng.choices(string.printable[:95], k=text_bytes))
+        for _ in range(1200)
+    ]
+    found = find_collections(write_chunks([{"text": text, "page": 1} for text in texts])).collections[0]
+    loaded = load_chunks(found, tmp_path / "chunks.arrow", lambda event: None)
+    points = Points("docs", "target", loaded.table, random_vectors(tmp_path, loaded.table.keys))
+    write_exports(points, tmp_path / "out", EXPORT_KINDS, lambda event: None)
+    payloads = measure_payloads("docs", loaded.table)
+    for kind, export in ((export.kind, export) for export in EXPORTS):
+        path = tmp_path / "out" / export.file_name(points.vectors)
+        taken = disk_bytes(path) if path.is_dir() else path.stat().st_size
+        estimated = estimate_export_bytes((kind,), payloads, points.vectors)
+        assert 0.8 * taken < estimated < 1.25 * taken, kind
 
 
 @pytest.mark.usefixtures("with_toy")
@@ -95,7 +132,7 @@ def test_an_export_that_is_added_to_the_list_is_found_and_estimated() -> None:
     assert find_export("toy") is TOY
     with pytest.raises(UsageError, match="not one of npy, parquet, jsonl, qdrant, toy"):
         find_export("toi")
-    assert estimate_export_bytes(("npy", "toy"), 1000, ONE) == 11 * 1000 * 64 * 4
+    assert estimate_export_bytes(("npy", "toy"), NO_TEXT, ONE) == 11 * 1000 * 64 * 4
 
 
 @pytest.mark.usefixtures("with_toy")

@@ -24,6 +24,7 @@ from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted, Warned
 from ultimate_embedder.export import UploadReport, point_id, upload, upload_state
+from ultimate_embedder.files import file_sha256
 from ultimate_embedder.retry import RetryPolicy
 
 CHUNKS = 300
@@ -127,6 +128,10 @@ def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     path = folder / "chunks.parquet"
     table = pq.read_table(path)
     pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
+    journal = folder / "store" / "exports.json"
+    noted = json.loads(journal.read_text())
+    noted["parquet"]["sha256"] = file_sha256(path)
+    journal.write_text(json.dumps(noted))
 
 
 def with_texts(texts: list[str]) -> Callable[[pa.Table], pa.Table]:
@@ -419,10 +424,10 @@ def test_a_collection_with_named_vectors_is_refused(docs: Path, server: QdrantSe
 def test_points_of_others_in_the_collection_are_left_alone_and_not_counted(
     docs: Path, server: QdrantServer, send: Send
 ) -> None:
-    stored = StoredCollection(models.VectorParams(size=DIM, distance=models.Distance.COSINE))
+    send(docs)
+    stored = server.collections[DOCS]
     stranger = str(uuid.uuid4())
     stored.points[stranger] = models.Record(id=stranger)
-    server.collections[DOCS] = stored
     (report,) = send(docs)
     assert report.counted == CHUNKS
     assert len(stored.points) == CHUNKS + 1

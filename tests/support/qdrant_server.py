@@ -56,14 +56,17 @@ class StoredCollection:
 
     vectors: models.VectorsConfig | None
     points: dict[str, models.Record] = field(default_factory=dict)
+    metadata: dict[str, Any] | None = None
 
 
 class QdrantServer(ThreadingHTTPServer):
     """Serves on a free port of 127.0.0.1 while its context is open. Look into `collections` and `requests`."""
 
-    def __init__(self, api_key: str | None = None) -> None:
+    def __init__(self, api_key: str | None = None, *, has_metadata: bool = True) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.api_key = api_key
+        self.has_metadata = has_metadata
+        """Whether collections have metadata: since Qdrant 1.16. An earlier one ignores them."""
         self.collections: dict[str, StoredCollection] = {}
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
@@ -131,6 +134,12 @@ class QdrantServer(ThreadingHTTPServer):
                 raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
             case "GET", [], found:
                 return _describe(found)
+            case "PATCH", [], found:
+                if self.has_metadata:
+                    found.metadata = {**(found.metadata or {}), **json.loads(request.body).get("metadata", {})}
+                return True
+            case "POST", ["points", "scroll"], found:
+                return _scroll(found, models.ScrollRequest.model_validate_json(request.body).filter)
             case "PUT", ["points"], found:
                 return _upsert(found, models.PointsBatch.model_validate_json(request.body).batch)
             case "POST", ["points", "count"], found:
@@ -156,13 +165,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_PUT = do_POST = _handle  # noqa: N815
+    do_GET = do_PUT = do_POST = do_PATCH = _handle  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
 
-def _describe(collection: StoredCollection) -> models.CollectionInfo:
+def _describe(collection: StoredCollection) -> dict[str, Any]:
     config = models.CollectionConfig(
         params=models.CollectionParams(vectors=collection.vectors),
         hnsw_config=models.HnswConfig(m=16, ef_construct=100, full_scan_threshold=10_000),
@@ -172,7 +181,11 @@ def _describe(collection: StoredCollection) -> models.CollectionInfo:
         ),
     )
     green, ok = models.CollectionStatus.GREEN, models.OptimizersStatusOneOf.OK
-    return models.CollectionInfo(status=green, optimizer_status=ok, segments_count=1, config=config, payload_schema={})
+    info = models.CollectionInfo(status=green, optimizer_status=ok, segments_count=1, config=config, payload_schema={})
+    described: dict[str, Any] = pydantic_core.to_jsonable_python(info, exclude_none=True)
+    if collection.metadata is not None:  # which the models of qdrant-client 1.15 do not have
+        described["config"]["metadata"] = collection.metadata
+    return described
 
 
 def _upsert(collection: StoredCollection, batch: models.Batch) -> models.UpdateResult:
@@ -193,6 +206,14 @@ def _upsert(collection: StoredCollection, batch: models.Batch) -> models.UpdateR
 def _by_name(vectors: Any) -> dict[str, Any]:
     """Vectors, or what is known of them; one without a name is called ''."""
     return vectors if isinstance(vectors, dict) else {"": vectors}
+
+
+def _scroll(collection: StoredCollection, wanted: models.Filter | None) -> models.ScrollResult:
+    match wanted and wanted.must_not:
+        case [models.IsEmptyCondition(is_empty=models.PayloadField(key=key))]:
+            found = [point for point in collection.points.values() if (point.payload or {}).get(key)]
+            return models.ScrollResult(points=[models.Record(id=each.id, payload=each.payload) for each in found[:1]])
+    raise RefusedError(400, "only a filter for a field is understood here")
 
 
 def _count(collection: StoredCollection, wanted: models.Filter | None) -> models.CountResult:

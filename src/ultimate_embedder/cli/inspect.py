@@ -64,7 +64,7 @@ def _verify(options: argparse.Namespace) -> int:
         raise UsageError(f"--sample {options.sample}: must be at least 0.")
     access = hub_access(cache_dir=options.cache_dir, offline=True, trusted=options.trust_remote_code)
     found = verify_output(options.folder, options.sample, access)
-    for words in (*found.damaged, *found.unchecked):
+    for words in (*found.damaged, *found.unchecked, *found.remarks):
         print(words)
     print(_verified(found))
     if found.damaged:

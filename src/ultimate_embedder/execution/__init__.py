@@ -1,13 +1,7 @@
 """Carry out what was planned: the executor of this machine, the loop that encodes, its workers, the ladder."""
 
 from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
-from ultimate_embedder.execution.fresh_process import (
-    Continuation,
-    Ended,
-    read_message,
-    run_in_fresh_process,
-    write_message,
-)
+from ultimate_embedder.execution.fresh_process import Continuation, Ended, run_in_fresh_process
 from ultimate_embedder.execution.full_precision import known_precision
 from ultimate_embedder.execution.ladder import FRESH_PROCESS, LADDER, MITIGATIONS, Mitigation
 from ultimate_embedder.execution.local import LocalExecutor
@@ -30,9 +24,7 @@ __all__ = [
     "VectorSink",
     "known_precision",
     "open_store",
-    "read_message",
     "rerank",
     "run_in_fresh_process",
     "run_passes",
-    "write_message",
 ]

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.check import ExportState, check_export
 from ultimate_embedder.export.existing import ExistingExports, find_exports
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.formats import (
     DEFAULT_EXPORTS,
     EXPORT_KINDS,
@@ -13,9 +14,9 @@ from ultimate_embedder.export.formats import (
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
+from ultimate_embedder.export.room import measure_payloads
 from ultimate_embedder.export.upload_state import drop_damaged_upload_state, read_upload_state
 from ultimate_embedder.export.write import (
-    export_problem,
     has_exports,
     write_exports,
 )
@@ -30,16 +31,19 @@ __all__ = [
     "EXPORT_KINDS",
     "ExistingExports",
     "ExportFormat",
+    "ExportSize",
+    "ExportState",
     "Points",
     "PointsFile",
     "UploadReport",
+    "check_export",
     "drop_damaged_upload_state",
     "estimate_export_bytes",
-    "export_problem",
     "find_export",
     "find_exports",
     "has_exports",
     "journal_problems",
+    "measure_payloads",
     "point_id",
     "read_export_journal",
     "read_upload_state",

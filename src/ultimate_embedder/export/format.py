@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.errors import OutputError
 from ultimate_embedder.types import VectorSpec
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ultimate_embedder.export.points import Points
+
+    PointBatches = Iterable[tuple[Sequence[str], Mapping[str, np.ndarray], Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class ExportSize:
+    """How much is exported, as far as it is known before."""
+
+    rows: int
+    vector_bytes: int
+    """The vectors in float32."""
+    json_bytes: int = 0
+    """The payloads as JSON."""
+    zstd_bytes: int = 0
+    """The payloads in columns, compressed."""
+    blocked_bytes: int = 0
+    """The payloads one by one, compressed, in blocks of 128 bytes."""
+
+
+class UnreadableError(OutputError):
+    """An export that is damaged so that it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How an export that other programs may change differs from what was written."""
+
+    words: str
+    """Empty if it was only opened."""
+    ours_intact: bool
+    """Whether everything that was written is still in it."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +56,14 @@ class ExportFormat:
     """Name of the file or folder in the collection's folder."""
     write: Callable[[Points, Path], None]
     """Writes all points to the path, atomically."""
-    size_factor: int = 1
-    """Its size, as a multiple of the size of the vectors in float32."""
+    size: Callable[[ExportSize], int]
+    """Estimates the bytes that it takes on the disk."""
     by_default: bool = True
     """Whether it is written when `--export` is not given."""
+    passing_files: tuple[str, ...] = ()
+    """Names of files in its folder that other programs delete, and that the checksum leaves out."""
+    find_changes: Callable[[Path, PointBatches | None], Changes] | None = None
+    """For a format that other programs write to: compares one whose bytes differ, by meaning.
+
+    It is given the path, and the points that it was made of, if they are known. Raises `UnreadableError`.
+    """

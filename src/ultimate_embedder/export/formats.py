@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ultimate_embedder.config import one_of
 from ultimate_embedder.export import jsonl, npy, parquet, qdrant
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.types import VectorSpec
 
 EXPORTS: tuple[ExportFormat, ...] = (npy.EXPORT, parquet.EXPORT, jsonl.EXPORT, qdrant.EXPORT)
@@ -22,7 +23,8 @@ def find_export(kind: str) -> ExportFormat:
     return by_kind[one_of(kind, tuple(by_kind), "--export")]
 
 
-def estimate_export_bytes(kinds: Sequence[str], rows: int, vectors: Sequence[VectorSpec]) -> int:
-    """The least disk space that these exports need for `rows` points with these vectors."""
-    numbers = rows * sum(spec.dim or 0 for spec in vectors)
-    return numbers * FLOAT32_BYTES * sum(find_export(kind).size_factor for kind in kinds)
+def estimate_export_bytes(kinds: Sequence[str], payloads: ExportSize, vectors: Sequence[VectorSpec]) -> int:
+    """The disk space that these exports need for points with these payloads and vectors."""
+    numbers = payloads.rows * sum(spec.dim or 0 for spec in vectors)
+    size = replace(payloads, vector_bytes=numbers * FLOAT32_BYTES)
+    return sum(find_export(kind).size(size) for kind in kinds)

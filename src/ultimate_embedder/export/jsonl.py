@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import atomic_file
 
@@ -34,5 +34,9 @@ def _dump(payload: dict[str, Any]) -> bytes:
         return json.dumps(payload, ensure_ascii=False).encode()
 
 
+def _size(size: ExportSize) -> int:
+    return 3 * size.vector_bytes + size.json_bytes  # a float32 takes 12 characters, more or less
+
+
 # not by default: vectors as text are large and slow to write
-EXPORT = ExportFormat(kind="jsonl", file_name=lambda vectors: FILE_NAME, write=write, size_factor=3, by_default=False)
+EXPORT = ExportFormat(kind="jsonl", file_name=lambda vectors: FILE_NAME, write=write, size=_size, by_default=False)

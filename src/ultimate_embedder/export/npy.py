@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import atomic_file, atomic_folder, safe_name
 from ultimate_embedder.types import UNNAMED, VectorSpec
@@ -42,4 +42,8 @@ def _is_one_file(vectors: Sequence[VectorSpec]) -> bool:
     return any(spec.name == UNNAMED for spec in vectors)
 
 
-EXPORT = ExportFormat(kind="npy", file_name=_file_name, write=write)
+def _size(size: ExportSize) -> int:
+    return size.vector_bytes
+
+
+EXPORT = ExportFormat(kind="npy", file_name=_file_name, write=write, size=_size)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.files import atomic_file
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_NAME = "chunks.parquet"
+REPEATING_COLUMNS = ["file", "metadata", "extra"]
+POINT_BYTES = 24  # point id and position, compressed
+ORIGIN = "vector_origin"
 VECTOR = "vector"  # the column of an unnamed vector; named ones are in `vector_MODEL`
 
 
@@ -22,7 +25,9 @@ def write(points: Points, path: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = _schema(points)
-    with atomic_file(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+    # page checksums: damage is noticed by whoever reads the file; a dictionary of vectors would only take space
+    options = {"compression": "zstd", "use_dictionary": REPEATING_COLUMNS, "write_page_checksum": True}
+    with atomic_file(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
         for block in points.blocks():
             writer.write_batch(_record_batch(block, schema))
 
@@ -56,7 +61,11 @@ def _schema(points: Points) -> pa.Schema:
             ("extra", pa.large_string()),
             *((vector_column(spec.name), pa.list_(pa.float32(), spec.dim)) for spec in points.vectors),
         ],
-        metadata={"collection": points.collection, "target_qdrant_collection": points.target},
+        metadata={
+            "collection": points.collection,
+            "target_qdrant_collection": points.target,
+            ORIGIN: json.dumps(points.origin.as_record()),
+        },
     )
 
 
@@ -88,4 +97,8 @@ def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-EXPORT = ExportFormat(kind="parquet", file_name=lambda vectors: FILE_NAME, write=write)
+def _size(size: ExportSize) -> int:
+    return size.vector_bytes + size.zstd_bytes + size.rows * POINT_BYTES
+
+
+EXPORT = ExportFormat(kind="parquet", file_name=lambda vectors: FILE_NAME, write=write, size=_size)

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.origin import VectorOrigin, origin_of
 from ultimate_embedder.files import safe_name
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import UNNAMED
 
 if TYPE_CHECKING:  # --help imports this module: no numpy, no pyarrow
@@ -78,13 +80,21 @@ class PointBlock:
 class Points:
     """All points of a collection: the chunks that have a vector from every model."""
 
-    def __init__(self, collection: str, target: str, table: ChunkTable, vectors: FusedVectors) -> None:
+    def __init__(
+        self,
+        collection: str,
+        target: str,
+        table: ChunkTable,
+        vectors: FusedVectors,
+        stop: StopSwitch | None = None,
+    ) -> None:
         self.collection = collection
         self.target = target
         self.identity = f"{table.digest} {vectors.identity} {target}"
         """Hash of all points: exports with equal identities are equal."""
         self.vectors = vectors.vectors
         self.fusion = vectors.fusion
+        self.stop = stop or StopSwitch()
         self._table = table
         self._fused = vectors
         self._kept = vectors.holds(table.keys)
@@ -98,14 +108,25 @@ class Points:
         return self._table.distinct_texts()
 
     @property
+    def origin(self) -> VectorOrigin:
+        """Models and fusion that the vectors are made by."""
+        return origin_of(self._fused)
+
+    @property
     def fingerprints(self) -> list[str]:
         """The passes that the vectors are made of."""
         return self._fused.fingerprints
 
     def blocks(self) -> Iterator[PointBlock]:
-        """Yield the points block by block."""
+        """Yield the points block by block; raises `StoppedError` if the run must stop."""
         for rows in self._table.blocks(self._kept):
+            self.stop.check()
             yield self._join(rows)
+
+    def batches(self) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
+        """Yield point ids, vectors by name and payloads, as `PointsFile` does."""
+        for block in self.blocks():
+            yield block.point_ids, block.vectors, [block.payload(row) for row in range(len(block))]
 
     def without_vector(self) -> Iterator[tuple[str, int, str]]:
         """File and position of each chunk without a vector, and the models that have none for it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,71 +15,141 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.export.parquet import is_vector_column, vector_column, vector_name
+from ultimate_embedder.export.parquet import ORIGIN, VECTOR, is_vector_column, vector_column, vector_name
 from ultimate_embedder.export.points import payload
 from ultimate_embedder.types import VectorSpec
+
+Batch = tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]
+"""Point ids, vectors by name, payloads."""
+
+
+COLUMNS = ("chunk_id", "point_id", "file", "text", "metadata", "extra")
+OPTIONAL_VALUES = ("metadata",)
+AGAIN = "Run the same embed command again to rewrite it: vectors that are stored are not computed again."
 
 
 @dataclass(frozen=True)
 class PointsFile:
-    """The metadata of a `chunks.parquet`, and access to its rows."""
+    """The metadata of a `chunks.parquet`, and access to its rows. What is wrong with it is an `UploadError`."""
 
     path: Path
     collection: str
     target: str
     points: int
     vectors: tuple[VectorSpec, ...]
+    origin: Any = None
+    """Where the vectors are from, as it was stored; None if an earlier version wrote the file."""
 
     @classmethod
     def open(cls, path: Path) -> PointsFile:
         """Read the metadata, not the points."""
-        try:
-            return cls._describe(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise UploadError(f"{path} cannot be read ({reason}). Run embed again to rewrite it.") from error
+        with _in_words(path), pq.ParquetFile(path) as file:
+            return cls._describe(path, file)
 
     @classmethod
-    def _describe(cls, path: Path) -> PointsFile:
-        with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            described = schema.metadata or {}
-            if b"target_qdrant_collection" not in described:
-                raise UploadError(f"{path} was not written by 'ultimate-embedder embed' and has no points.")
-            return cls(
-                path=path,
-                collection=described[b"collection"].decode(),
-                target=described[b"target_qdrant_collection"].decode(),
-                points=file.metadata.num_rows,
-                vectors=tuple(
-                    VectorSpec(vector_name(column), kind.list_size)
-                    for column, kind in zip(schema.names, schema.types, strict=True)
-                    if is_vector_column(column)
-                ),
-            )
+    def _describe(cls, path: Path, file: pq.ParquetFile) -> PointsFile:
+        schema = file.schema_arrow
+        described = schema.metadata or {}
+        if b"target_qdrant_collection" not in described:
+            raise UploadError(f"{path} was not written by 'ultimate-embedder embed' and has no points.")
+        missing = [name for name in COLUMNS if name not in schema.names]
+        if not any(map(is_vector_column, schema.names)):
+            missing.append(VECTOR)
+        if missing or b"collection" not in described or len(set(schema.names)) < len(schema.names):
+            raise _DamagedError(f"it has no column {missing[0]}" if missing else "its columns are not those of embed")
+        return cls(
+            path=path,
+            collection=described[b"collection"].decode(),
+            target=described[b"target_qdrant_collection"].decode(),
+            points=file.metadata.num_rows,
+            vectors=tuple(
+                VectorSpec(vector_name(column), _dim(column, kind))
+                for column, kind in zip(schema.names, schema.types, strict=True)
+                if is_vector_column(column)
+            ),
+            origin=json.loads(described.get(ORIGIN.encode(), b"null")),
+        )
+
+    @classmethod
+    def lazy_batches(cls, path: Path, rows: int) -> Iterator[Batch]:
+        """The points of a file that is opened when the first of them is needed."""
+        yield from cls.open(path).batches(rows)
 
     def ids(self, rows: int) -> Iterator[list[str]]:
         """Yield the point ids, `rows` at a time."""
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(rows, columns=["point_id"]):
-                yield batch.column("point_id").to_pylist()
+        for batch in self._read(rows, ["point_id"]):
+            yield batch.column("point_id").to_pylist()
 
-    def batches(self, rows: int) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
+    def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time."""
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(rows):
-                columns = {name: batch.column(name) for name in batch.schema.names}
-                vectors = {
-                    spec.name: columns.pop(vector_column(spec.name)).flatten().to_numpy().reshape(len(batch), spec.dim)
-                    for spec in self.vectors
-                }
-                lists = {name: column.to_pylist() for name, column in columns.items()}
-                payloads = [_payload(lists, row, self.collection) for row in range(len(batch))]
-                yield lists["point_id"], vectors, payloads
+        start = 0
+        for batch in self._read(rows, None):
+            with _in_words(self.path, start):
+                ids, vectors, payloads = self._join(batch)
+            yield ids, vectors, payloads
+            start += len(batch)
+        if start != self.points:
+            raise UploadError(f"{self.path} is damaged: it has {start} of {self.points} points. {AGAIN}")
+
+    def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+        with _in_words(self.path):
+            file = pq.ParquetFile(self.path, page_checksum_verification=True)
+        with file:
+            batches = file.iter_batches(rows, columns=columns)
+            while True:
+                with _in_words(self.path):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+
+    def _join(self, batch: pa.RecordBatch) -> Batch:
+        batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
+        vectors = {spec.name: _matrix(batch.column(vector_column(spec.name)), spec) for spec in self.vectors}
+        lists = {name: batch.column(name).to_pylist() for name in COLUMNS}
+        for name, values in lists.items():
+            if name not in OPTIONAL_VALUES and not all(isinstance(value, str) for value in values):
+                raise _DamagedError(f"a {name} is missing, or no text")
+        ids = [str(uuid.UUID(value)) for value in lists["point_id"]]
+        return ids, vectors, [_payload(lists, row, self.collection) for row in range(len(batch))]
+
+
+class _DamagedError(Exception):
+    """A points file that is not as it was written."""
+
+
+@contextlib.contextmanager
+def _in_words(path: Path, row: int | None = None) -> Iterator[None]:
+    """Turn what a damaged file leads to into an `UploadError`."""
+    try:
+        yield
+    except (_DamagedError, pa.ArrowException, OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        place = f" after row {row}" if row else ""
+        raise UploadError(f"{path} cannot be read{place} ({reason}). {AGAIN}") from error
+
+
+def _dim(column: str, kind: pa.DataType) -> int:
+    if not pa.types.is_fixed_size_list(kind) or kind.value_type != pa.float32() or kind.list_size < 1:
+        raise _DamagedError(f"column {column} is {kind}, and no vectors of float32")
+    return int(kind.list_size)
+
+
+def _matrix(column: Any, spec: VectorSpec) -> np.ndarray:
+    """A column of vectors, a row each."""
+    numbers = column.flatten()
+    if column.null_count or numbers.null_count or len(numbers) != len(column) * (spec.dim or 0):
+        raise _DamagedError(f"a vector {spec.name} is missing".replace("  ", " "))
+    matrix: np.ndarray = numbers.to_numpy().reshape(len(column), spec.dim)
+    if not np.isfinite(matrix).all():
+        raise _DamagedError("a vector is not finite")
+    return matrix
 
 
 def _payload(columns: dict[str, list[Any]], row: int, collection: str) -> dict[str, Any]:
     record = json.loads(columns["extra"][row])
+    if not isinstance(record, dict):
+        raise _DamagedError("a record is no object")
     if columns["metadata"][row] is not None:
         record["metadata"] = json.loads(columns["metadata"][row])
     return payload(columns["chunk_id"][row], collection, columns["file"][row], columns["text"][row], record)

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 from qdrant_client import QdrantClient, models
-from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
-from qdrant_client.http import api_client
-from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
-from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted, Warned
+from ultimate_embedder.events import BatchUploaded, Emit, UploadFinished, UploadStarted, Warned
 from ultimate_embedder.export.points_file import PointsFile
+from ultimate_embedder.export.recorded import recorded_checksum
+from ultimate_embedder.export.server_calls import RECORD_KEY, Server
+from ultimate_embedder.export.server_origin import check_origin
 from ultimate_embedder.export.upload_state import UploadJournal, drop_damaged_upload_state
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.output import CollectionOutput, Output
-from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
-from ultimate_embedder.types import UNNAMED, VectorSpec
+from ultimate_embedder.retry import RetryPolicy
+from ultimate_embedder.types import UNNAMED
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
 REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
 TIMEOUT_S = 60
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,30 @@ def upload(
             f"{folder} has several collections ({names}), but --collection names one target. "
             f"Upload them one by one: {folder / files[0].collection}"
         )
+    checksums = [_check(file, emit) for file in files]  # all of them, before anything is sent
     client = _connect(url, api_key)
     try:
-        server = _Server(client, url, emit, policy or retry_policy())
-        return [_upload_one(file, target or file.target, server, emit) for file in files]
+        server = Server(client, url, emit, policy or retry_policy())
+        return [
+            _upload_one(file, checksum, target or file.target, server, emit)
+            for file, checksum in zip(files, checksums, strict=True)
+        ]
     finally:
         client.close()
+
+
+def _check(file: PointsFile, emit: Emit) -> str:
+    """The checksum of a file; refuses one that is not as it was written."""
+    checksum, recorded = file_sha256(file.path), recorded_checksum(file.path)
+    if recorded is None:
+        message = f"{file.path} is sent unchecked: its checksum is not recorded beside it, nor in a summary"
+        emit(Warned(collection=file.collection, message=message))
+    elif checksum != recorded:
+        raise UploadError(
+            f"{file.path} is damaged or was changed: its checksum is not the one that embed recorded. Nothing was "
+            "sent. Run the same embed command again to write it anew: vectors that are stored are not computed again."
+        )
+    return checksum
 
 
 def _connect(url: str, api_key: str | None) -> QdrantClient:
@@ -88,13 +102,14 @@ def _find_points(folder: Path) -> list[Path]:
     return found
 
 
-def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> UploadReport:
+def _upload_one(file: PointsFile, checksum: str, target: str, server: Server, emit: Emit) -> UploadReport:
     started = time.perf_counter()
     created = server.ensure_collection(target, file.vectors)
+    mark = check_origin(file, target, server, emit, created=created)
     folder = file.path.parent
     if problem := drop_damaged_upload_state(folder):
         emit(Warned(collection=file.collection, message=problem))
-    journal = UploadJournal(folder, server.url, target, file_sha256(file.path))
+    journal = UploadJournal(folder, server.url, target, checksum)
     resumed_at = 0 if created else min(journal.uploaded(), server.count(target))
     emit(
         UploadStarted(
@@ -110,6 +125,8 @@ def _upload_one(file: PointsFile, target: str, server: _Server, emit: Emit) -> U
         position += len(ids)
         if position <= resumed_at:
             continue
+        for payload in payloads if mark else ():
+            payload[RECORD_KEY] = mark
         for part in _within_limit(payloads, sum(spec.dim or 0 for spec in file.vectors) * NUMBER_BYTES):
             lists = {name: each[part].tolist() for name, each in vectors.items()}
             batch = models.Batch(ids=list(ids[part]), vectors=lists.get(UNNAMED, lists), payloads=payloads[part])
@@ -140,111 +157,3 @@ def _within_limit(payloads: list[dict[str, Any]], vector_bytes: int) -> Iterator
             start, size = row, 0
         size += more
     yield slice(start, len(payloads))
-
-
-def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
-    """How the vectors of a collection differ from ours, or None."""
-    there = {UNNAMED: vectors} if isinstance(vectors, models.VectorParams) else dict(vectors or {})
-    for spec in ours:
-        if spec.name == UNNAMED and UNNAMED not in there:
-            return f"named vectors, but ours are unnamed with {spec.dim} dimensions"
-    if set(there) != {spec.name for spec in ours}:
-        return f"{_names(there)}, but ours are named {', '.join(spec.name for spec in ours)}"
-    for spec in ours:
-        which, theirs = f" named {spec.name}" if spec.name else "", there[spec.name]
-        if theirs.size != spec.dim:
-            return f"vectors{which} with {theirs.size} dimensions, but ours have {spec.dim}"
-        if theirs.distance != models.Distance.COSINE:
-            return f"vectors{which} with {theirs.distance.value} distance, but ours need Cosine"
-    return None
-
-
-def _names(vectors: Iterable[str]) -> str:
-    names = [name for name in vectors if name]
-    return f"vectors named {', '.join(names)}" if names else "unnamed vectors"
-
-
-def _path_part(name: str) -> str:
-    """The name of a collection, quoted for older clients, which put it into the path as it is."""
-    return name if hasattr(api_client, "quote_path_params") else quote(name, safe="")
-
-
-class _Server:
-    """The calls to the server, each with retries."""
-
-    def __init__(self, client: QdrantClient, url: str, emit: Emit, policy: RetryPolicy) -> None:
-        self.url = url
-        self._client = client
-        self._emit = emit
-        self._policy = policy
-
-    def ensure_collection(self, target: str, ours: Sequence[VectorSpec]) -> bool:
-        """Create the collection, or check that its vectors match ours; True if it was created."""
-        exists = self._call("look up the collection", lambda: self._client.collection_exists(_path_part(target)))
-        if not exists:
-            self._call("create the collection", lambda: self._create(target, ours))
-        found = self._call("read the collection", lambda: self._client.get_collection(_path_part(target)))
-        vectors = found.config.params.vectors
-        if problem := _misfit(vectors, ours):
-            raise UploadError(
-                f"collection {target} on {self.url} has {problem}. "
-                "Give another name with --collection, or delete that collection."
-            )
-        return not exists
-
-    def _create(self, target: str, ours: Sequence[VectorSpec]) -> None:
-        cosine = models.Distance.COSINE
-        params = {
-            spec.name: models.VectorParams(size=spec.dim, distance=cosine) for spec in ours if spec.dim is not None
-        }
-        try:
-            self._client.create_collection(_path_part(target), vectors_config=params.get(UNNAMED, params))
-        except UnexpectedResponse as error:
-            if error.status_code != HTTPStatus.CONFLICT:
-                raise  # conflict: an earlier attempt succeeded and its response was lost
-
-    def upsert(self, target: str, batch: models.Batch) -> None:
-        """Send points and wait until they are applied."""
-        self._call("send points", lambda: self._client.upsert(_path_part(target), points=batch, wait=True))
-
-    def count(self, target: str, ids: list[str] | None = None) -> int:
-        """The number of points on the server: all, or those with these ids."""
-        condition = models.Filter(must=[models.HasIdCondition(has_id=list(ids))]) if ids else None
-        name = _path_part(target)
-        counted = self._call("count points", lambda: self._client.count(name, count_filter=condition, exact=True))
-        return int(counted.count)
-
-    def _call(self, what: str, call: Callable[[], Result]) -> Result:
-        def note(attempt: int, wait_s: float, reason: str) -> None:
-            self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=reason))
-
-        try:
-            return call_with_retries(call, _temporary, note, self._policy)
-        except (ApiException, QdrantException) as error:
-            raise UploadError(f"cannot {what} on {self.url}: {_describe_error(error)}") from error
-        except json.JSONDecodeError as error:
-            raise UploadError(f"cannot {what} on {self.url}: the response is not from Qdrant. Check --url.") from error
-
-
-def _temporary(error: Exception) -> Temporary | None:
-    if isinstance(error, ResourceExhaustedResponse):
-        return Temporary("429, too many requests", error.retry_after_s)
-    if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot parse
-        return Temporary("429, too many requests")
-    if isinstance(error, UnexpectedResponse) and error.status_code is not None:
-        if error.status_code == 429 or error.status_code >= 500:
-            return Temporary(f"{error.status_code} {error.reason_phrase}".strip())
-        return None
-    if isinstance(error, ResponseHandlingException):
-        return Temporary(_describe_error(error))
-    return None
-
-
-def _describe_error(error: Exception) -> str:
-    if isinstance(error, UnexpectedResponse):
-        hint = {401: ". Pass the API key with --api-key-env VAR", 403: ". The API key has no write access"}
-        content = error.content.decode("utf-8", "replace")[:200]
-        return f"{error.status_code} {error.reason_phrase}{hint.get(error.status_code or 0, '')} {content}".strip()
-    if isinstance(error, ResponseHandlingException):
-        return f"{type(error.source).__name__}: {error.source}"
-    return str(error)

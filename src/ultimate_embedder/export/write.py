@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
+from ultimate_embedder.export.check import check_export, describe_bytes, keep_changes
+from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.formats import EXPORTS, find_export
 from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import delete, file_sha256, folder_sha256, size_bytes
+from ultimate_embedder.files import delete
 from ultimate_embedder.types import ExportedFile
 
 
@@ -35,24 +38,31 @@ def write_exports(
         _forget_exports(problems, points, folder, kinds, emit)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
+    failures = []
     for kind in kinds:
         started = time.perf_counter()
         emit(ExportStarted(collection=points.collection, kind=kind))
         export = find_export(kind)
         path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
-        if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
-            export.write(points, path)
+        if fresh or noted is None or noted["identity"] != points.identity or _is_damaged(folder, kind, noted, points):
+            try:
+                _replace(export, points, path, noted, emit)
+            except OutputError as error:
+                failures.append(error)
+                continue
             if noted is not None and noted["name"] != path.name:
                 delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
-            noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
+            noted |= describe_bytes(path, kind)
         if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
             journal[kind] = noted | described
             write_export_journal(folder, journal)
         exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
         seconds = time.perf_counter() - started
         emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
+    if failures:
+        raise OutputError(" ".join(map(str, failures)))
 
 
 def _forget_exports(problems: Sequence[str], points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:
@@ -63,9 +73,12 @@ def _forget_exports(problems: Sequence[str], points: Points, folder: Path, kinds
     for export in EXPORTS:
         path = folder / export.file_name(points.vectors)
         if export.kind not in (*known, *kinds) and path.exists():
-            delete(path)
             reason = f"it is not known whether it is up to date, and --export does not include {export.kind}"
-            emit(Warned(collection=points.collection, message=f"deleted {path}: {reason}"))
+            message = f"deleted {path}: {reason}"
+            if kept := keep_changes(folder, export.kind, {"name": path.name}):
+                message = f"{path}: {reason}. {kept.words}"
+            delete(path)
+            emit(Warned(collection=points.collection, message=message))
     write_export_journal(folder, known)
 
 
@@ -82,6 +95,7 @@ def _describe(points: Points, found: int | None) -> dict[str, Any]:
         "distinct_texts": points.distinct_texts,
         "target": points.target,
         "passes": points.fingerprints,
+        "origin": points.origin.as_record(),
         "vectors": [dataclasses.asdict(spec) for spec in points.vectors],
     }
 
@@ -91,26 +105,33 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
     journal = read_export_journal(folder)
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
-        path = folder / journal.pop(kind)["name"]
+        noted = journal.pop(kind)
+        path = folder / noted["name"]
+        message = f"deleted {path}: it was out of date, and --export does not include {kind}"
+        if kept := keep_changes(folder, kind, noted):
+            message = f"{path} is out of date, and --export does not include {kind}. {kept.words}"
         delete(path)
-        emit(
-            Warned(
-                collection=points.collection,
-                message=f"deleted {path}: it was out of date, and --export does not include {kind}",
-            )
-        )
+        emit(Warned(collection=points.collection, message=message))
     if stale:
         write_export_journal(folder, journal)
 
 
-def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
-    """What is wrong with an export that is listed in the journal of a collection, or None."""
-    path = folder / noted["name"]
-    if not path.exists():
-        return "is missing"
-    same = size_bytes(path) == noted["size_bytes"] and _checksum(path) == noted["sha256"]
-    return None if same else "is damaged or was changed (its checksum does not match)"
+def _is_damaged(folder: Path, kind: str, noted: dict[str, Any], points: Points) -> bool:
+    """Whether an export of these points must be written again. What was added to it since is left alone."""
+    try:
+        return check_export(folder, kind, noted, points.batches()).problem is not None
+    except OutputError:  # it cannot be looked at: leave it alone as well
+        return False
 
 
-def _checksum(path: Path) -> str:
-    return folder_sha256(path) if path.is_dir() else file_sha256(path)
+def _replace(export: ExportFormat, points: Points, path: Path, noted: dict[str, Any] | None, emit: Emit) -> None:
+    """Write an export in the place of an earlier one; what others have changed in that is kept beside it."""
+    kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
+    try:
+        export.write(points, path)
+    except BaseException:
+        if kept and kept.path and not path.exists():
+            kept.path.rename(path)
+        raise
+    if kept:
+        emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.description import EncoderFacts, fingerprint
     from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
     from ultimate_embedder.vectors.fused import FusedVectors
+    from ultimate_embedder.vectors.index import KeyIndex
     from ultimate_embedder.vectors.ledger import Ledger, read_ledger
     from ultimate_embedder.vectors.overflow import (
         in_full_precision,
@@ -37,6 +38,7 @@ __all__ = [
     "EncoderFacts",
     "FusedVectors",
     "Fusion",
+    "KeyIndex",
     "Ledger",
     "Member",
     "TokenLimits",
@@ -67,6 +69,7 @@ _MODULES = {
     "Agreement": "agreement",
     "EncoderFacts": "store",
     "FusedVectors": "fused",
+    "KeyIndex": "index",
     "Ledger": "ledger",
     "TokenLimits": "tokens",
     "TokenStore": "tokens",

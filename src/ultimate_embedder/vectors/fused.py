@@ -10,7 +10,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ultimate_embedder.description import fingerprint
-from ultimate_embedder.types import VectorSpec
+from ultimate_embedder.types import PassIdentity, VectorSpec
 from ultimate_embedder.vectors.fusion import Fusion
 from ultimate_embedder.vectors.store import VectorStore
 
@@ -28,6 +28,11 @@ class FusedVectors:
     def vectors(self) -> tuple[VectorSpec, ...]:
         """The exported vectors."""
         return self.fusion.vectors
+
+    @property
+    def identities(self) -> list[PassIdentity]:
+        """The identities of the passes that the vectors are made of."""
+        return [store.identity for store in self._stores]
 
     @property
     def fingerprints(self) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ultimate_embedder.files import delete, is_temporary
+from ultimate_embedder.files import delete, is_temporary, temporary_path
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.state import Damaged, UnfitError
@@ -87,7 +87,7 @@ class TokenStore:
         with self._lock:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._free_path()
-            part = path.with_suffix(".partial")
+            part = temporary_path(path)
             with open(part, "wb") as file:
                 file.write(_header(self._folder.name, content))
                 file.write(content)

@@ -1,0 +1,169 @@
+"""`python -m ultimate_embedder.edge`: Qdrant Edge in a process of its own, which writes one shard, or reads one.
+
+Edge maps its files into memory: on a full disk the process that writes to them is killed by SIGBUS, without a word.
+Imports as little as possible, so that it starts quickly; `export/shard.py` is its counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
+
+UPSERT_POINTS = 256
+READ_POINTS = 1000
+EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building the graph takes minutes
+UNNAMED = ""
+
+
+@dataclass(frozen=True)
+class BuildShard:
+    """Build a shard in an empty folder, of the rows that follow, up to an `End`."""
+
+    folder: str
+    dims: dict[str, int]
+    """By name of the vector."""
+
+
+@dataclass(frozen=True)
+class ReadShard:
+    """Read a shard, whose files are changed by it: answers with records, and an `End`."""
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Points to write."""
+
+    ids: list[str]
+    payloads: list[Any]
+    vectors: dict[str, bytes]
+    """By name: the float32 of all points, one after the other."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Points that were read."""
+
+    ids: list[str]
+    payloads: list[Any]
+    vectors: list[dict[str, bytes]]
+    """Of each point, by name: float32. Points that others have added need not have all of them."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Everything was sent, or done."""
+
+    points: int = 0
+    indexes: tuple[str, ...] = ()
+    """Fields with a payload index."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What Edge says is wrong."""
+
+    reason: str
+
+
+def main() -> int:
+    """Do what the other process asks for; gives the exit code."""
+    source, channel = claim_pipes()
+    try:
+        match read_message(source):
+            case BuildShard() as work:
+                write_message(channel, _build(work, source))
+            case ReadShard() as work:
+                for message in _read(work):
+                    write_message(channel, message)
+    except (BrokenPipeError, EOFError):  # the other process is gone
+        return 1
+    except BaseException as error:  # noqa: BLE001 - Edge's panics are no Exception; the other process puts it into words
+        write_message(channel, Failed(f"{error}" or type(error).__name__))
+        return 1
+    return 0
+
+
+def _build(work: BuildShard, source: int) -> End:
+    import qdrant_edge as edge
+
+    params = {name: edge.EdgeVectorParams(size=dim, distance=edge.Distance.Cosine) for name, dim in work.dims.items()}
+    config = edge.EdgeConfig(
+        vectors=params.get(UNNAMED, params),
+        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=EXACT_SEARCH),
+        payload_memory=edge.Memory.Cold,  # the default; Edge would write it into the configuration on the first load
+        wal_enabled=False,  # the folder is renamed when complete; a log would only take space
+    )
+    shard = edge.EdgeShard.create(work.folder, config)
+    points = 0
+    for rows in _received(source):
+        vectors = list(_vectors(rows, work.dims))
+        for start in range(0, len(vectors), UPSERT_POINTS):
+            part = [
+                edge.Point(id=rows.ids[row], vector=vectors[row], payload=rows.payloads[row])
+                for row in range(start, min(start + UPSERT_POINTS, len(vectors)))
+            ]
+            shard.update(edge.UpdateOperation.upsert_points(part))
+        points += len(vectors)
+    shard.flush()
+    counted = shard.count(edge.CountRequest(exact=True))
+    shard.close()
+    if counted != points:
+        raise ValueError(f"the shard has {counted} of {points} points")
+    return End(points)
+
+
+def _received(source: int) -> Iterator[Rows]:
+    while isinstance(message := read_message(source), Rows):
+        yield message
+    if message is None:
+        raise EOFError("the process that sends the points has ended")
+
+
+def _vectors(rows: Rows, dims: dict[str, int]) -> Iterator[Any]:
+    """For each point its vector, or its vectors by name, as lists."""
+    numbers = {name: memoryview(rows.vectors[name]).cast("f") for name in dims}
+    for row in range(len(rows.ids)):
+        by_name = {name: numbers[name][row * dim : (row + 1) * dim].tolist() for name, dim in dims.items()}
+        yield by_name.get(UNNAMED, by_name)
+
+
+def _read(work: ReadShard) -> Iterator[Records | End]:
+    import qdrant_edge as edge
+
+    shard = edge.EdgeShard.load(work.folder)
+    points, offset = 0, None
+    while True:
+        request = edge.ScrollRequest(limit=READ_POINTS, offset=offset, with_payload=True, with_vector=True)
+        records, offset = shard.scroll(request)
+        yield _as_records(records)
+        points += len(records)
+        if offset is None:
+            break
+    indexes = tuple(sorted(shard.info().payload_schema))
+    shard.close()
+    yield End(points, indexes)
+
+
+def _as_records(records: list[Any]) -> Records:
+    from array import array
+
+    by_name = [each.vector if isinstance(each.vector, dict) else {UNNAMED: each.vector} for each in records]
+    return Records(
+        ids=[str(each.id) for each in records],
+        payloads=[each.payload or {} for each in records],
+        vectors=[
+            {name: array("f", vector).tobytes() for name, vector in vectors.items() if isinstance(vector, list)}
+            for vectors in by_name
+        ],
+    )
+
+
+if __name__ == "__main__":
+    from ultimate_embedder import edge as this  # messages are pickled by the name of their module, not as __main__
+
+    leave(this.main())

@@ -1,0 +1,76 @@
+"""Vectors of different models never meet in one collection of a server: it is noted there where they are from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ultimate_embedder.errors import UploadError
+from ultimate_embedder.events import Emit, Warned
+from ultimate_embedder.export.origin import VectorOrigin, difference, read_origin
+from ultimate_embedder.export.points_file import PointsFile
+from ultimate_embedder.export.recorded import recorded_origin
+from ultimate_embedder.export.server_calls import RECORD_KEY, Server
+
+LOOKED_UP_POINTS = 1000
+WAY_OUT = "Give another name with --collection, or delete that collection to send everything anew."
+
+
+def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> dict[str, Any] | None:
+    """Refuse to mix vectors of different origins in one collection, and note ours on the server.
+
+    Gives what each payload has to say of it where the server has no metadata for collections (before 1.16).
+    """
+    ours = recorded_origin(file)
+    record = ours.as_record() if ours else None
+    noted = None if created else server.read_record(target)
+    in_metadata = noted is not None
+    if not created and not in_metadata:
+        noted = server.marked_record(target)
+    if noted is not None:
+        _require_same_origin(read_origin(noted), ours, file, f"collection {target} on {server.url}")
+    elif not created:
+        _require_ours(file, target, server, emit)
+    if ours is None or record is None:
+        message = f"{file.path} does not say which model its vectors are from, as an earlier version wrote it"
+        emit(Warned(collection=file.collection, message=message))
+        return None
+    return None if in_metadata or server.write_record(target, record) else ours.as_mark()
+
+
+def _require_same_origin(
+    there: VectorOrigin | None, ours: VectorOrigin | None, file: PointsFile, collection: str
+) -> None:
+    if there is None:
+        raise UploadError(
+            f"{collection} has a note of where its vectors are from ({RECORD_KEY}), which this program cannot read. "
+            f"{WAY_OUT}"
+        )
+    if ours is None:
+        raise UploadError(
+            f"{collection} has vectors of {there}, and {file.path} does not say where its own are from, as an earlier "
+            "version wrote it. Run the same embed command again, which notes it and computes nothing anew. "
+            f"Otherwise: {WAY_OUT}"
+        )
+    if there.fingerprint != ours.fingerprint:
+        raise UploadError(
+            f"{collection} has vectors of {there}, and those of {file.collection} are of {ours}: they cannot be "
+            f"searched together ({difference(there, ours)}). {WAY_OUT}"
+        )
+
+
+def _require_ours(file: PointsFile, target: str, server: Server, emit: Emit) -> None:
+    """For a collection that does not say where its vectors are from: it must be empty, or have points of ours."""
+    total = server.count(target)
+    if not total:
+        return
+    if not server.count(target, next(file.ids(LOOKED_UP_POINTS), [])):
+        raise UploadError(
+            f"collection {target} on {server.url} has {total} points, none of them of {file.collection}, and does not "
+            f"say which model their vectors are from. {WAY_OUT} If ultimate-embedder has filled it, upload what it was "
+            "filled from once more: then it is noted there."
+        )
+    message = (
+        f"{target} does not say which model its vectors are from: an earlier version has filled it. All points of "
+        f"{file.collection} are sent anew, others are left as they are"
+    )
+    emit(Warned(collection=file.collection, message=message))

@@ -1,0 +1,186 @@
+"""What was written into a Qdrant shard: a few bytes per point, kept in its folder.
+
+Edge rewrites files of a shard that is opened, and its users may add points and payload indexes. So a shard whose bytes
+differ is compared with this record, point by point, before it is called damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from ultimate_embedder.edge import End, Records
+from ultimate_embedder.export.shard import read_shard
+from ultimate_embedder.vectors import KeyIndex
+
+if TYPE_CHECKING:
+    from ultimate_embedder.export.format import PointBatches
+
+RECORD_NAME = "written-points.npz"
+SAME = 1e-4  # Edge normalises vectors: the last digits of a component may differ
+
+
+@dataclass(frozen=True)
+class ShardChanges:
+    """How a shard differs from what was written: counts of points, and fields that have got a payload index."""
+
+    added: int
+    missing: int
+    payloads: int
+    vectors: int
+    indexes: tuple[str, ...]
+
+    @property
+    def ours_intact(self) -> bool:
+        """Whether every point that was written is there and unchanged."""
+        return not (self.missing or self.payloads or self.vectors)
+
+    def __str__(self) -> str:
+        words = [f"payload index on {name}" for name in self.indexes]
+        counts = {
+            "added": self.added,
+            "missing": self.missing,
+            "with another payload": self.payloads,
+            "with another vector": self.vectors,
+        }
+        words += [f"{count} {'point' if count == 1 else 'points'} {what}" for what, count in counts.items() if count]
+        return "; ".join(words)
+
+
+@dataclass(frozen=True)
+class WrittenPoints:
+    """Id and checksums of every point that was written."""
+
+    names: tuple[str, ...]
+    """Of the vectors."""
+    ids: np.ndarray
+    """128 bits each."""
+    payloads: np.ndarray
+    vectors: np.ndarray
+    """A number for each point and name."""
+
+
+class PointRecord:
+    """Collects what is written."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+        self._ids = [np.empty((0, 2), np.uint64)]
+        self._payloads = [np.empty(0, np.uint64)]
+        self._vectors = [np.empty((0, len(self._names)), np.float32)]
+
+    def add(self, ids: Sequence[str], payloads: Sequence[Any], vectors: Mapping[str, np.ndarray]) -> None:
+        """Note some points; vectors by name, a row per point."""
+        self._ids.append(_keys(ids))
+        self._payloads.append(np.array([_payload_sum(payload) for payload in payloads], np.uint64))
+        self._vectors.append(np.stack([_vector_sums(vectors[name]) for name in self._names], axis=1))
+
+    def written(self) -> WrittenPoints:
+        """Everything that was noted."""
+        parts = (self._ids, self._payloads, self._vectors)
+        return WrittenPoints(self._names, *(np.concatenate(part) for part in parts))
+
+
+def write_record(written: WrittenPoints, folder: Path) -> None:
+    """Keep the record with the shard."""
+    names = np.array(written.names, np.str_)
+    np.savez(folder / RECORD_NAME, names=names, ids=written.ids, payloads=written.payloads, vectors=written.vectors)
+
+
+def read_record(folder: Path) -> WrittenPoints | None:
+    """The record of a shard; None if an earlier version wrote it, or if it is damaged."""
+    try:
+        with np.load(folder / RECORD_NAME, allow_pickle=False) as columns:
+            names = tuple(map(str, columns["names"].ravel()))
+            rows = len(columns["ids"])
+            return WrittenPoints(
+                names,
+                columns["ids"].astype(np.uint64).reshape(rows, 2),
+                columns["payloads"].astype(np.uint64).reshape(rows),
+                columns["vectors"].astype(np.float32).reshape(rows, len(names)),
+            )
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def find_changes(path: Path, written: WrittenPoints) -> ShardChanges:
+    """Compare a shard with what was written; raises `UnreadableError` if it cannot be read."""
+    index = KeyIndex()
+    index.add(0, written.ids)
+    seen = np.zeros(len(written.ids), bool)
+    total = payloads = vectors = 0
+    indexes: tuple[str, ...] = ()
+    for message in read_shard(path):
+        if isinstance(message, End):
+            indexes = message.indexes
+            continue
+        places = index.find(_keys(message.ids))
+        ours = np.flatnonzero(places >= 0)
+        expected = places[ours]
+        total += len(message.ids)
+        seen[expected] = True
+        found = np.array([_payload_sum(message.payloads[row]) for row in ours], np.uint64)
+        payloads += int((written.payloads[expected] != found).sum())
+        differences = np.abs(_read_vector_sums(message, ours, written.names) - written.vectors[expected])
+        vectors += int((~(differences <= SAME)).any(axis=1).sum())  # also where one is missing: NaN
+    return ShardChanges(total - int(seen.sum()), int((~seen).sum()), payloads, vectors, indexes)
+
+
+def record_of(points: PointBatches) -> WrittenPoints | None:
+    """The record of these points, for a shard that has none; None if there are no points."""
+    record = None
+    for ids, vectors, payloads in points:
+        record = record or PointRecord(vectors)
+        record.add(ids, payloads, vectors)
+    return record.written() if record else None
+
+
+def _keys(ids: Sequence[str]) -> np.ndarray:
+    """Point ids as 128 bits: UUIDs, or the numbers of points that others have added."""
+    numbers = [int(each) if each.isdigit() else uuid.UUID(each).int for each in ids]
+    return np.array([(each >> 64, each & (2**64 - 1)) for each in numbers], np.uint64).reshape(-1, 2)
+
+
+def _payload_sum(payload: Any) -> int:
+    """A checksum of a payload that does not depend on the order of its keys."""
+    try:
+        content = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # integers beyond 64 bits, which Edge stores as floats
+        plain = json.loads(json.dumps(payload), parse_int=_as_edge_stores)
+        content = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def _as_edge_stores(digits: str) -> int | float:
+    number = int(digits)
+    return number if -(2**63) <= number < 2**64 else float(number)
+
+
+def _vector_sums(vectors: np.ndarray) -> np.ndarray:
+    """A number for each vector, which does not depend on its length: a sum of its components, with fixed signs."""
+    wide = vectors.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1)
+    bits = np.frombuffer(hashlib.shake_128(b"signs").digest(-(-vectors.shape[1] // 8)), np.uint8)
+    signs = np.unpackbits(bits)[: vectors.shape[1]].astype(np.float64) * 2 - 1
+    return np.asarray(wide @ signs / np.where(lengths, lengths, 1), np.float32)
+
+
+def _read_vector_sums(message: Records, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    sums = np.full((len(rows), len(names)), np.nan, np.float32)  # equal to nothing: a vector that is missing
+    for column, name in enumerate(names):
+        contents = [message.vectors[row].get(name, b"") for row in rows]
+        for length in set(map(len, contents)) - {0}:
+            these = [number for number, content in enumerate(contents) if len(content) == length]
+            matrix = np.frombuffer(b"".join(contents[each] for each in these), np.float32).reshape(len(these), -1)
+            sums[these, column] = _vector_sums(matrix)
+    return sums
