@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 TEMPORARY_PATTERN = ".*.partial"
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @contextlib.contextmanager
@@ -47,23 +48,34 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
         discarded = _temporary(path)
-        if path.exists():
+        if os.path.lexists(path):  # also a link that leads nowhere
             path.rename(discarded)
         temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(path.parent)
-    shutil.rmtree(discarded, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the next run removes it
+        remove(discarded)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a folder with everything in it, or a link; what a link points to is left alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def open_itself(path: Path, flags: int) -> int:
+    """Open or create a file to write to; fails for a link, and for a pipe that nobody reads."""
+    return os.open(path, flags | os.O_CREAT | NO_FOLLOW, 0o666)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files and folders of a killed run."""
     for leftover in folder.glob(TEMPORARY_PATTERN):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink(missing_ok=True)
+        remove(leftover)
 
 
 def is_temporary(name: str) -> bool:
@@ -79,7 +91,7 @@ def safe_name(word: str) -> str:
 def write_json(path: Path, data: Any) -> None:
     """Write indented JSON atomically."""
     with atomic_file(path) as file:
-        file.write(json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        file.write(json.dumps(data, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
 
 
 def sync_folder(folder: Path) -> None:

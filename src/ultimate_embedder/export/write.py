@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import file_sha256, folder_sha256, size_bytes, write_json
-from ultimate_embedder.output import CollectionOutput
+from ultimate_embedder.files import file_sha256, folder_sha256, remove, size_bytes, write_json
+from ultimate_embedder.output import CollectionOutput, export_name_problem, replaced_link
 from ultimate_embedder.types import ExportedFile
 
 
@@ -33,6 +32,8 @@ def write_exports(
     skips the collection.
     """
     described = _describe(points, found)
+    for message in misnamed_exports(folder):
+        emit(Warned(collection=points.collection, message=message))
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
     for kind in kinds:
@@ -42,9 +43,11 @@ def write_exports(
         path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
         if fresh or noted is None or noted["identity"] != points.identity or export_problem(folder, noted):
+            if link := replaced_link(path):
+                emit(Warned(collection=points.collection, message=link))
             export.write(points, path)
             if noted is not None and noted["name"] != path.name:
-                _delete(folder / noted["name"])
+                remove(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
             noted |= {"size_bytes": size_bytes(path), "sha256": _checksum(path)}
         if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
@@ -78,7 +81,7 @@ def remove_stale_exports(points: Points, folder: Path, kinds: Sequence[str], emi
     stale = [kind for kind, noted in journal.items() if kind not in kinds and noted["identity"] != points.identity]
     for kind in stale:
         path = folder / journal.pop(kind)["name"]
-        _delete(path)
+        remove(path)
         emit(
             Warned(
                 collection=points.collection,
@@ -98,16 +101,23 @@ def export_problem(folder: Path, noted: dict[str, Any]) -> str | None:
     return None if same else "is damaged or was changed (its checksum does not match)"
 
 
-def _delete(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
 def _checksum(path: Path) -> str:
     return folder_sha256(path) if path.is_dir() else file_sha256(path)
 
 
 def read_export_journal(folder: Path) -> dict[str, dict[str, Any]]:
-    """The journal of a collection's exports, by kind."""
+    """The journal of a collection's exports, by kind; names that are not those of exports are left out."""
+    return {kind: noted for kind, noted in _journal(folder).items() if not export_name_problem(noted["name"])}
+
+
+def misnamed_exports(folder: Path) -> list[str]:
+    """What the journal lists under names that are not those of exports. They would lead to something else."""
+    found = ((noted["name"], export_name_problem(noted["name"])) for noted in _journal(folder).values())
+    path = CollectionOutput(folder).export_journal
+    return [f"{path} lists an export {name!r}, which {problem}: ignored" for name, problem in found if problem]
+
+
+def _journal(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         journal = json.loads(CollectionOutput(folder).export_journal.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
