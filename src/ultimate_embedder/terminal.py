@@ -64,7 +64,7 @@ def show(text: str, stream: IO[str] | None) -> None:
 
 def write_line(text: str, stream: IO[str] | None) -> None:
     """Print a line as it is. A stream that is closed is no error: the work goes on, and its exit code stands."""
-    if stream is None or stream.closed:
+    if stream is None or getattr(stream, "closed", False):
         return
     try:
         print(encodable(text, stream), file=stream, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
@@ -19,9 +20,11 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, Retried, UploadFinished, UploadStarted
+from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.files import file_sha256, write_json
-from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.names import name_problem
+from ultimate_embedder.output import CollectionOutput, Output, link_target
 from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
@@ -31,6 +34,7 @@ REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
 JOURNAL_EVERY_POINTS = 2048
 TIMEOUT_S = 60
+LONGEST_NAME_BYTES = 4 * LONGEST_NAME  # the server counts characters
 
 Result = TypeVar("Result")
 
@@ -55,6 +59,8 @@ def upload(
     policy: RetryPolicy | None = None,
 ) -> list[UploadReport]:
     """Upload every collection in `folder` (or `folder` itself, if it is one) to the Qdrant server at `url`."""
+    if target is not None and (problem := name_problem(target, longest_bytes=LONGEST_NAME_BYTES)):
+        raise UsageError(f"--collection {target!r} {problem}. Choose another name.")
     files = [PointsFile.open(path) for path in _find_points(folder)]
     if target is not None and len(files) > 1:
         names = ", ".join(file.collection for file in files)
@@ -62,24 +68,47 @@ def upload(
             f"{folder} has several collections ({names}), but --collection names one target. "
             f"Upload them one by one: {folder / files[0].collection}"
         )
-    client = _connect(url, api_key)
+    url, user = _without_user(url)
+    client = _connect(url, user, api_key)
     try:
         server = _Server(client, url, emit, policy or retry_policy())
-        return [_upload_one(file, target or file.target, server, emit) for file in files]
+        return [_upload_one(file, target or _own_target(file), server, emit) for file in files]
     finally:
         client.close()
 
 
-def _connect(url: str, api_key: str | None) -> QdrantClient:
+def _without_user(url: str) -> tuple[str, str | None]:
+    """A URL without user and password, which are neither printed nor stored, and both in one word; None without any."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    user, at, place = rest.rpartition("@")
+    if "/" in user:
+        raise UsageError("--url has an @ after a /. In a user name or password write %40 for @, and %2F for /.")
+    return f"{scheme}{mark}{place}", user if at else None
+
+
+def _connect(url: str, user: str | None, api_key: str | None) -> QdrantClient:
+    signed_in = base64.b64encode(unquote(user).encode()).decode() if user is not None else None
+    headers = {"Authorization": f"Basic {signed_in}"} if signed_in is not None else {}
     try:
-        return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+        return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False, metadata=headers)
     except ValueError as error:  # urllib3's LocationParseError is one too
         raise UsageError(f"--url {url}: {error}. Write http://localhost:6333, for example.") from error
+
+
+def _own_target(file: PointsFile) -> str:
+    if problem := name_problem(file.target, longest_bytes=LONGEST_NAME_BYTES):
+        raise UploadError(
+            f"{file.path} is for a collection {file.target!r}, which {problem}. Give a name with --collection."
+        )
+    return file.target
 
 
 def _find_points(folder: Path) -> list[Path]:
     here = CollectionOutput(folder).points
     found = [here] if here.exists() else [each.points for each in Output(folder) if each.points.exists()]
+    for path in found if here not in found else ():
+        if target := link_target(path.parent):  # how far it got would be written there
+            raise UploadError(f"{path.parent} is a link to {target}. Upload that folder by itself.")
     if not found:
         raise UploadError(
             f"no {here.name} in {folder} or its subfolders. "
