@@ -216,6 +216,12 @@ def test_a_child_holds_the_lock_together_with_its_parent_and_after_it(tmp_path: 
         assert not (tmp_path / HELD_NAME).exists()
 
 
+def test_a_child_whose_parent_has_lost_the_lock_does_not_write(tmp_path: Path) -> None:
+    write_record(tmp_path)
+    with pytest.raises(OutputError, match="in use by process 7 on elsewhere"), share_output(tmp_path, "another token"):
+        pass
+
+
 def test_a_child_without_a_token_has_inherited_the_lock(tmp_path: Path) -> None:
     with share_output(tmp_path, None):
         assert not (tmp_path / HELD_NAME).exists()

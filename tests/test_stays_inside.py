@@ -7,14 +7,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, open_output
-from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.output import LOCK_NAME, Output
+from ultimate_embedder.config import hub_access
+from ultimate_embedder.errors import OutputError, UploadError, UsageError
+from ultimate_embedder.export import upload
+from ultimate_embedder.output import LOCK_NAME, CollectionOutput, Output
 from ultimate_embedder.report import RunSummary
+from ultimate_embedder.verify import verify_output
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX links and names")
 PRECIOUS = "precious"
@@ -123,6 +127,28 @@ def test_an_output_gives_no_folder_for_a_name_that_leads_out_of_it(tmp_path: Pat
         Output(tmp_path).collection(name)
 
 
+@pytest.mark.parametrize("model", ["", "...", "___"])
+def test_a_model_whose_vectors_would_be_a_hidden_file_is_refused(tmp_path: Path, model: str) -> None:
+    with pytest.raises(UsageError, match="begins with a dot"):
+        CollectionOutput(tmp_path).embeddings_of(model)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "\x1b[2J"])
+def test_a_name_in_qdrant_is_checked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="--collection"):
+        upload(tmp_path, "http://127.0.0.1:1", lambda event: None, target=name)
+
+
+def test_the_name_in_qdrant_that_a_file_asks_for_is_checked(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out", exports="parquet")
+    path = tmp_path / "out" / "docs" / "chunks.parquet"
+    table = pq.read_table(path)
+    schema = table.schema.with_metadata({**table.schema.metadata, b"target_qdrant_collection": b"../x"})
+    pq.write_table(table.cast(schema), path)
+    with pytest.raises(UploadError, match=r"is for a collection '../x', which begins with a dot. Give a name with"):
+        upload(tmp_path / "out", "http://127.0.0.1:1", lambda event: None)
+
+
 # the journal of the exports
 
 
@@ -142,6 +168,9 @@ def test_a_journal_deletes_nothing_but_exports(chunks: Path, tmp_path: Path, nam
         assert (tmp_path / "precious").is_dir()
         assert sorted((out / "docs" / "store").rglob("shard*")) == shards
         assert any("exports.json" in warning for warning in summary.collections[0].warnings)
+    path.write_text(json.dumps(journal))
+    [damaged] = verify_output(out, 0, hub_access(offline=True)).damaged
+    assert damaged.startswith(f"{path} lists an export {name!r}, which ")
 
 
 # links
@@ -198,6 +227,21 @@ def test_exports_replace_links_and_do_not_follow_them(chunks: Path, outside: Pat
     assert untouched(outside)
     assert not any(path.is_symlink() for path in folder.iterdir())
     assert sum("Links are replaced, not followed." in warning for warning in summary.collections[0].warnings) == 2
+
+
+def test_an_upload_does_not_write_through_a_link(chunks: Path, tmp_path: Path) -> None:
+    run(chunks, tmp_path / "out", exports="parquet")
+    (tmp_path / "out" / "docs").rename(tmp_path / "moved")
+    (tmp_path / "out" / "docs").symlink_to(tmp_path / "moved")
+    with pytest.raises(UploadError, match=r"docs is a link to .*moved\. Upload that folder by itself"):
+        upload(tmp_path / "out", "http://127.0.0.1:1", lambda event: None)
+
+
+def test_copies_of_an_output_have_nothing_that_a_link_points_to(outside: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").symlink_to(outside / "file.txt")
+    (tmp_path / "out" / "y").touch()
+    assert [str(path) for path in Output(tmp_path / "out").files()] == ["y"]
 
 
 def test_an_output_that_is_a_link_itself_is_fine(chunks: Path, tmp_path: Path) -> None:

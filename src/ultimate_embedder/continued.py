@@ -38,7 +38,7 @@ def main() -> None:
 
     emit = fan_out([send])
     try:
-        with share_output(work.config.output, work.lock_token), stop.on_signals():
+        with share_output(work.config.output, work.lock_token, stop.stop), stop.on_signals():
             ended = Ended(continue_run(work, emit, stop))
     except UltimateEmbedderError as error:
         ended = Ended(error=str(error))

@@ -76,12 +76,11 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def shared(self, token: str) -> Iterator[None]:
-        """Hold a lock of this token together with the process that has it."""
+        """Hold a lock of this token together with the process that has it. Raises `HeldElsewhereError`."""
         self.token = token
         record = self._read()
         if record is None or record.token != token:
-            yield  # lost already, which the other process finds out
-            return
+            raise HeldElsewhereError(str(record or "another process"))
         self._write(replace(record, processes=(*record.processes, _this_process())))
         with self._refreshed():
             yield

@@ -62,12 +62,14 @@ def hold_output(
 
 
 @contextlib.contextmanager
-def share_output(output: Path, token: str | None) -> Iterator[None]:
+def share_output(output: Path, token: str | None, on_lost: Callable[[str], None] = _ignore) -> Iterator[None]:
     """Hold the output together with the process that started this one, and after it, if it ends first."""
-    if token is None:  # the open lock file was inherited, and the lock with it
-        yield
-        return
-    with Heartbeat(Output(output).held_path, _ignore).shared(token):
+    with contextlib.ExitStack() as stack:
+        if token is not None:  # else the open lock file was inherited, and the lock with it
+            try:
+                stack.enter_context(Heartbeat(Output(output).held_path, on_lost).shared(token))
+            except HeldElsewhereError as held:
+                raise OutputError(f"{output} is in use by {held}.") from held
         yield
 
 

@@ -24,6 +24,8 @@ def name_problem(name: str, reserved: Collection[str] = (), longest_bytes: int =
         return "begins with a dot"  # also "." and "..", and what is still being written
     if separator := next((character for character in name if character in SEPARATORS), None):
         return f"contains {separator}"
+    if name[1:2] == ":":
+        return "begins with a drive of Windows"
     if any(is_hidden(character) for character in name):
         return "contains a control character, or is not valid Unicode"
     if len(name.encode()) > longest_bytes:

@@ -15,7 +15,7 @@ import numpy as np
 from ultimate_embedder.chunks import find_collections, load_chunks, text_key
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, UltimateEmbedderError
-from ultimate_embedder.export import PointsFile, export_problem, read_export_journal
+from ultimate_embedder.export import PointsFile, export_problem, misnamed_exports, read_export_journal
 from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
 from ultimate_embedder.models import Encoder, load_encoder, row_cosines
 from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
@@ -70,6 +70,7 @@ def _damaged_shards(collection: CollectionOutput, found: Verification) -> Iterat
 
 
 def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
+    yield from misnamed_exports(collection.folder)
     for noted in read_export_journal(collection.folder).values():
         found.exports += 1
         if problem := export_problem(collection.folder, noted):

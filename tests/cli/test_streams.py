@@ -20,6 +20,7 @@ from ultimate_embedder.cli import main
 from ultimate_embedder.report import make_progress
 
 EVIL = "\x1b[2J\x9b\u202e"
+CLOSED_AT_START = {"stdout": None, "stderr": None}
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX names and pipes")
 
 
@@ -141,9 +142,12 @@ class Gone(io.TextIOWrapper):
 def test_a_terminal_that_is_gone_does_not_change_the_exit_code(
     write_chunks: WriteChunks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, Gone(io.BytesIO(), "utf-8"))
-    assert main(words(write_chunks(["a text"]), tmp_path / "out")) == 0
+    chunks = write_chunks(["a text"])
+    for streams in ({"stdout": Gone(io.BytesIO(), "utf-8"), "stderr": Gone(io.BytesIO(), "utf-8")}, CLOSED_AT_START):
+        for name, stream in streams.items():
+            monkeypatch.setattr(sys, name, stream)
+        assert main(words(chunks, tmp_path / "out")) == 0
+        assert main([*words(chunks, tmp_path / "out"), "--json"]) == 0
 
 
 # passwords in URLs

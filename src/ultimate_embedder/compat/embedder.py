@@ -110,7 +110,6 @@ class UltimateKaggleEmbedderV4(Probes):
         }
         self._chunks_dir: Path | None = None
         self._summary: RunSummary | None = None
-        self._stats_path()  # refuses a prefix that is no name, before models are loaded
         self._stage_models()
 
     def _stage_models(self) -> None:

@@ -15,6 +15,7 @@ from ultimate_embedder.export.points import Points, point_id, target_collection_
 from ultimate_embedder.export.write import (
     export_problem,
     has_exports,
+    misnamed_exports,
     read_export_journal,
     write_exports,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "find_export",
     "find_exports",
     "has_exports",
+    "misnamed_exports",
     "point_id",
     "read_export_journal",
     "target_collection_name",
