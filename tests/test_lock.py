@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -97,3 +98,20 @@ def test_an_output_below_a_file_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     output = tmp_path / "file" / "out"
     assert refusal(output) == f"cannot write to {output}: Not a directory. Choose another --output."
+
+
+def test_a_lock_file_that_cannot_be_closed_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+    told: list[str] = []
+
+    def fail(descriptor: int) -> None:
+        close(descriptor)
+        if descriptor == held.descriptor:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with hold_output(tmp_path, report=told.append) as held:
+        monkeypatch.setattr(os, "close", fail)
+    assert [message.partition(": ")[2][:18] for message in told] == ["Input/output error"]
+    monkeypatch.undo()
+    with hold_output(tmp_path):
+        pass

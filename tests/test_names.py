@@ -22,6 +22,7 @@ def test_ordinary_names_are_accepted(name: str) -> None:
         ("a/b", "contains /"),
         ("/etc/passwd", "contains /"),
         ("a\\b", "contains \\"),
+        ("c:b", "begins with a drive of Windows"),
         ("a\0b", "contains a control character, or is not valid Unicode"),
         ("a\x1b[31mb", "contains a control character, or is not valid Unicode"),
         ("a\u202eb", "contains a control character, or is not valid Unicode"),

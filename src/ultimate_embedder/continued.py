@@ -10,6 +10,7 @@ from ultimate_embedder.config import must_check_locks
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.events import Event, fan_out
 from ultimate_embedder.execution import Continuation, Ended
+from ultimate_embedder.lock import share_output
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 from ultimate_embedder.pipeline import continue_run
@@ -35,7 +36,7 @@ def main() -> None:
 
     emit = fan_out([send])
     try:
-        with stop.on_signals():
+        with share_output(work.config.output, work.lock_token, stop.stop), stop.on_signals():
             ended = Ended(continue_run(work, emit, stop))
     except UltimateEmbedderError as error:
         ended = Ended(error=str(error))

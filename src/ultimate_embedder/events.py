@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import DuplicateId, ExportedFile, MemorySnapshot, Rejected, Status, VectorSpec
 
 
@@ -431,6 +432,7 @@ def fan_out(sinks: list[Emit]) -> Emit:
     lock = OrderedLock("emit", Rank.EMIT)
 
     def emit(event: Event) -> None:
+        event = _storable(event)
         with lock:
             for sink in sinks:
                 sink(event)
@@ -438,5 +440,18 @@ def fan_out(sinks: list[Emit]) -> Emit:
     return emit
 
 
+def _storable(event: Event) -> Event:
+    """The event in valid Unicode: messages may name a file, and the name of a file may be any bytes."""
+    texts = {key: value for key, value in vars(event).items() if isinstance(value, str)}
+    changed: dict[str, Any] = {key: valid_unicode(text) for key, text in texts.items() if valid_unicode(text) != text}
+    return dataclasses.replace(event, **changed) if changed else event
+
+
 def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: str(value) if isinstance(value, Path) else value for key, value in items}
+    return {key: _plain(value) for key, value in items}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return valid_unicode(str(value)) if isinstance(value, Path | str) else value

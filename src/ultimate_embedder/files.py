@@ -18,6 +18,7 @@ from typing import IO, Any
 TEMPORARY_NAME = re.compile(r"\.(chunks\.arrow|.+\.[0-9a-f]{8})\.partial")
 COPY_BYTES = 1 << 20
 WRITE_S = 60.0  # no state file takes longer to write
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @contextlib.contextmanager
@@ -50,14 +51,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
         discarded = temporary_path(path)
-        if path.exists():
+        if os.path.lexists(path):  # also a link that leads nowhere
             path.rename(discarded)
         temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(path.parent)
-    shutil.rmtree(discarded, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the next run removes it
+        delete(discarded)
+
+
+def open_itself(path: Path, flags: int) -> int:
+    """Open or create a file to write to; fails for a link, and for a pipe that nobody reads."""
+    return os.open(path, flags | os.O_CREAT | NO_FOLLOW, 0o666)
 
 
 def remove_leftovers(folder: Path, unlocked: str | None = None) -> None:
@@ -97,7 +104,7 @@ def safe_name(word: str) -> str:
 def write_json(path: Path, data: Any) -> None:
     """Write indented JSON atomically."""
     with atomic_file(path) as file:
-        file.write(json.dumps(data, indent=2, ensure_ascii=False).encode() + b"\n")
+        file.write(json.dumps(data, indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,69 +3,148 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.output import Output
+from ultimate_embedder.files import open_itself
+from ultimate_embedder.heartbeat import Heartbeat, HeldElsewhereError
+from ultimate_embedder.output import Output, link_target
+
+# what flock answers on a file system without locks: NFS without its lock service, Lustre, some FUSE file systems
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclass(frozen=True)
+class HeldOutput:
+    """A locked output folder."""
+
+    descriptor: int
+    """The open lock file. A child that inherits it holds the lock too."""
+    token: str | None = None
+    """On a file system without locks: with it a child can hold the lock too, see `share_output`."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about the lock."""
+
+
+def _ignore(message: str) -> None:
+    """Nobody wants to know."""
 
 
 @contextlib.contextmanager
-def hold_output(output: Path) -> Iterator[IO[str]]:
+def hold_output(
+    output: Path, report: Callable[[str], None] = _ignore, on_lost: Callable[[str], None] = _ignore
+) -> Iterator[HeldOutput]:
     """Lock the output folder for the block. The operating system releases the lock of a process that died.
 
-    A child that inherits the file holds the lock too.
+    `report` gets a sentence if the lock file cannot be closed; `on_lost`, if another process has taken over a lock that
+    this one did not refresh, which is possible only on a file system without locks.
     """
+    descriptor = _open(output)
+    try:
+        with contextlib.ExitStack() as stack:
+            held = _lock(output, descriptor, stack, on_lost)
+            _write_holder(output, descriptor)
+            yield held
+    finally:
+        try:
+            os.close(descriptor)
+        except OSError as error:  # of a network file system; everything else is written and synced
+            report(
+                f"the lock file of {output} could not be closed: {error.strerror}. The lock is released all the same."
+            )
+
+
+@contextlib.contextmanager
+def share_output(output: Path, token: str | None, on_lost: Callable[[str], None] = _ignore) -> Iterator[None]:
+    """Hold the output together with the process that started this one, and after it, if it ends first."""
+    with contextlib.ExitStack() as stack:
+        if token is not None:  # else the open lock file was inherited, and the lock with it
+            try:
+                stack.enter_context(Heartbeat(Output(output).held_path, on_lost).shared(token))
+            except HeldElsewhereError as held:
+                raise OutputError(f"{output} is in use by {held}.") from held
+        yield
+
+
+def _open(output: Path) -> int:
+    path = Output(output).lock_path
     try:
         output.mkdir(parents=True, exist_ok=True)
-        file = open(Output(output).lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - closed below
+        if target := link_target(path):
+            raise OutputError(f"{path} is a link to {target}, and must be a file of its own. Remove the link.")
+        return open_itself(path, os.O_RDWR)
     except OSError as error:
         raise OutputError(f"cannot write to {output}: {error.strerror}. Choose another --output.") from error
-    with file:
-        if not _try_lock(file):
-            raise OutputError(f"{output} is in use by {_holder(file)}. Wait until it ends, or choose another --output.")
-        try:
-            file.seek(0)
-            file.truncate()
-            json.dump({"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
-            file.flush()
-        except OSError as error:
-            raise OutputError(
-                f"cannot write to {output}: {error.strerror}. Free disk space, or choose another --output."
-            ) from error
-        yield file
 
 
-def _holder(file: IO[str]) -> str:
-    file.seek(0)
+def _lock(output: Path, descriptor: int, stack: contextlib.ExitStack, on_lost: Callable[[str], None]) -> HeldOutput:
+    heartbeat = Heartbeat(Output(output).held_path, on_lost)
     try:
-        holder = json.loads(file.read())
+        problem = _try_lock(descriptor)
+        if problem is None:
+            heartbeat.refuse_if_held()  # by a process that sees this folder through a file system without locks
+            return HeldOutput(descriptor)
+        notes = [f"{output} is on a file system without locks ({problem}): a file with a heartbeat is the lock"]
+        if taken := stack.enter_context(heartbeat.held()):
+            notes.append(taken)
+        return HeldOutput(descriptor, heartbeat.token, tuple(notes))
+    except BlockingIOError:
+        holder = _holder(descriptor)
+    except HeldElsewhereError as held:
+        holder = str(held)
+    except OSError as error:
+        raise OutputError(f"cannot lock {output}: {error.strerror}. Choose another --output.") from error
+    raise OutputError(f"{output} is in use by {holder}. Wait until it ends, or choose another --output.")
+
+
+def _write_holder(output: Path, descriptor: int) -> None:
+    holder = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    try:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, json.dumps(holder).encode())
+    except OSError as error:
+        raise OutputError(
+            f"cannot write to {output}: {error.strerror}. Free disk space, or choose another --output."
+        ) from error
+
+
+def _holder(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        holder = json.loads(os.read(descriptor, 4096))
         return f"process {holder['pid']} since {holder['since']}"
-    except (ValueError, KeyError, OSError):
+    except (ValueError, KeyError, TypeError, OSError):
         return "another process"
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(file: IO[str]) -> bool:
-        file.seek(1 << 30)  # beyond the content, which other processes may read
+    def _try_lock(descriptor: int) -> str | None:
+        """Lock the file, or raise `BlockingIOError`."""
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)  # beyond the content, which other processes may read
         try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError from error
+        return None
 else:
     import fcntl
 
-    def _try_lock(file: IO[str]) -> bool:
+    def _try_lock(descriptor: int) -> str | None:
+        """Lock the file, or raise `BlockingIOError`; gives the reason where the file system has no locks."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+            return error.strerror or str(error.errno)
+        return None

@@ -1,11 +1,16 @@
-"""The CPU cores and the memory of the host that this process may use."""
+"""The host: cores and memory that this process may use, what tells it from others, its processes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+PROC = Path("/proc/self")
+PID_NAMESPACE = PROC / "ns" / "pid"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def usable_cores() -> int:
@@ -24,3 +29,27 @@ def available_bytes() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def machine_identity() -> str:
+    """Tells machines apart in which process ids mean different processes: host, boot, and container."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # not Linux
+        parts += [BOOT_ID.read_text().strip(), str(PID_NAMESPACE.readlink())]
+    return " ".join(parts)
+
+
+def process_start(pid: int) -> str | None:
+    """When a process started, to tell it from a later one with the same id; None if there is none."""
+    if PROC.is_dir():  # Linux, where it is counted from boot: setting the clock does not change it
+        try:
+            state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if state in ("Z", "X") else fields[18]
+    import psutil
+
+    try:
+        return str(round(psutil.Process(pid).create_time()))
+    except psutil.Error:
+        return None

@@ -38,7 +38,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
-from ultimate_embedder.output import Output
+from ultimate_embedder.output import Output, summary_problem
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline, parse_duration
 from ultimate_embedder.vectors import FUSIONS
@@ -293,6 +293,8 @@ def make_config(
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""
     values = read_options(make_config, locals())
     _check_output(values["output"], values["chunks"])
+    if values["summary"] and (problem := summary_problem(values["output"], values["summary"])):
+        raise UsageError(f"--summary {values['summary']} {problem}. Choose another file.")
     if mode == "single" and len(values["models"]) > 1:
         raise UsageError(f"--mode single takes one model, but --models names {len(values['models'])}. Drop --mode.")
     if fresh and resume_from is not None:

@@ -1,6 +1,6 @@
 """The output folder: names and paths of everything in it, and reading and writing its summary.
 
-summary.json  events.jsonl  .ultimate-embedder.lock
+summary.json  events.jsonl  .ultimate-embedder.lock  .ultimate-embedder.held
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
 from ultimate_embedder.files import copy_folder, delete, is_temporary, remove_leftovers, safe_name, write_json
+from ultimate_embedder.names import name_problem, same_name
 
 if TYPE_CHECKING:
     from ultimate_embedder.summary import RunSummary
@@ -26,6 +27,7 @@ SUMMARY_NAME = "summary.json"
 V5_SUMMARY_NAME = "embedding_summary.json"
 EVENTS_NAME = "events.jsonl"
 LOCK_NAME = ".ultimate-embedder.lock"
+HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
 CHUNK_TABLE_NAME = ".chunks.arrow.partial"
 STORE_NAME = "store"
@@ -41,6 +43,41 @@ LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
+RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, LOCK_NAME, HELD_NAME)
+"""Files of an output: no collection can have these names."""
+NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME)
+"""What is in the folder of a collection and is not an export."""
+
+
+def collection_name_problem(name: str) -> str | None:
+    """Why a collection cannot have this name, to follow it in a sentence; None if it can."""
+    return name_problem(name, RESERVED_NAMES)
+
+
+def export_name_problem(name: object) -> str | None:
+    """The same for an export."""
+    return name_problem(name, NOT_EXPORTS) if isinstance(name, str) else "is not text"
+
+
+def summary_problem(output: Path, summary: Path, collections: Iterable[str] = ()) -> str | None:
+    """Why a copy of the summary cannot be written to this path, to follow it in a sentence; None if it can."""
+    if not summary.resolve().is_relative_to(output.resolve()):
+        return None  # elsewhere it may be anything
+    first, *rest = summary.resolve().relative_to(output.resolve()).parts or ("",)
+    if same_name(first) in {same_name(name) for name in collections}:
+        return f"is the folder of the collection {first}, or a file in it"
+    return None if rest else name_problem(first, (EVENTS_NAME, LOCK_NAME, HELD_NAME))
+
+
+def link_target(path: Path) -> str | None:
+    """What a link points to; None if it is not a link."""
+    return str(path.readlink()) if path.is_symlink() else None
+
+
+def replaced_link(path: Path) -> str | None:
+    """Say that a link is about to be replaced by a file or folder of an output; None if it is not a link."""
+    target = link_target(path)
+    return f"{path} was a link to {target}. Links are replaced, not followed." if target else None
 
 
 @dataclass(frozen=True)
@@ -120,7 +157,7 @@ class CollectionOutput:
 
     def embeddings_of(self, model: str) -> Path:
         """The npy export of one model, if points have a vector per model."""
-        return self.folder / EMBEDDINGS_FOLDER / f"{safe_name(model)}.npy"
+        return self.folder / EMBEDDINGS_FOLDER / embeddings_name(model)
 
     @property
     def points(self) -> Path:
@@ -159,6 +196,16 @@ class CollectionOutput:
         """The chunks, during a run."""
         return self.folder / CHUNK_TABLE_NAME
 
+    def refuse_links(self) -> None:
+        """Raise `OutputError` if something would be written through a link: it may lead out of the output."""
+        written = (self.folder, self.store, *self.store.glob("*"), *self.store.glob(f"*/{LEDGER_NAME}"))
+        for path in written:
+            if target := link_target(path):
+                raise OutputError(
+                    f"{path} is a link to {target}, and nothing is written through links. Remove the link, or put what "
+                    "it points to in its place."
+                )
+
     def tokens(self, fingerprint: str) -> Path:
         """Token ids that passes share, during a run."""
         return self.store / f"{TOKENS_PREFIX}{fingerprint}"
@@ -172,6 +219,14 @@ class CollectionOutput:
     def stats(self) -> Path:
         """Statistics of a collection, written by the V5 script."""
         return self.folder / STATS_NAME
+
+
+def embeddings_name(model: str) -> str:
+    """The name of the file with the vectors of one model."""
+    name = f"{safe_name(model)}.npy"
+    if problem := name_problem(name):
+        raise UsageError(f"the vectors of the model {model} cannot be written to {name}, which {problem}. Rename it.")
+    return name
 
 
 @dataclass(frozen=True)
@@ -202,7 +257,20 @@ class Output:
 
     def stats_path(self, prefix: str) -> Path:
         """Statistics of the last run, written by the V4 class."""
-        return self.folder / f"{prefix}_{STATS_NAME}"
+        name = f"{prefix}_{STATS_NAME}"
+        if problem := name_problem(name):
+            raise UsageError(f"output_prefix {prefix!r}: {name!r} {problem}. Give a word without separators.")
+        return self.folder / name
+
+    @property
+    def held_path(self) -> Path:
+        """Who writes to the output, on a file system without locks."""
+        return self.folder / HELD_NAME
+
+    def replaced_links(self) -> list[str]:
+        """Say which links a run is about to replace."""
+        files = (self.summary_path, self.v5_summary_path, self.events_path)
+        return [message for path in files if (message := replaced_link(path))]
 
     @property
     def collections(self) -> list[str]:
@@ -211,24 +279,27 @@ class Output:
         return sorted(found)
 
     def collection(self, name: str) -> CollectionOutput:
-        """The folder of a collection, which may not exist."""
+        """The folder of a collection, which may not exist; raises `UsageError` if it cannot have this name."""
+        if problem := collection_name_problem(name):
+            raise UsageError(f"the name of the collection {name!r} {problem}. Rename it.")
         return CollectionOutput(self.folder / name)
 
     def __getitem__(self, name: str) -> CollectionOutput:
         if name not in self.collections:
             known = ", ".join(self.collections) or "none"
             raise UsageError(f"{self.folder} has no collection {name!r}. Its collections: {known}.")
-        return self.collection(name)
+        return CollectionOutput(self.folder / name)
 
     def __iter__(self) -> Iterator[CollectionOutput]:
-        return (self.collection(name) for name in self.collections)
+        return (CollectionOutput(self.folder / name) for name in self.collections)
 
     def files(self) -> Iterator[Path]:
-        """Every file that is worth a copy, by its path in the folder: no lock, nothing that only a run needs."""
+        """Every file that is worth a copy, by its path in the folder: no links, locks, or what only a run needs."""
         for path in sorted(self.folder.rglob("*")):
             inside = path.relative_to(self.folder)
             passing = any(is_temporary(part) or part.startswith(TOKENS_PREFIX) for part in inside.parts)
-            if path.is_file() and path != self.lock_path and not passing:
+            locks = (self.lock_path, self.held_path)
+            if path.is_file() and not path.is_symlink() and path not in locks and not passing:
                 yield inside
 
     def remove_leftovers(self) -> None:

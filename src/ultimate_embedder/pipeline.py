@@ -7,15 +7,23 @@ import errno
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 from ultimate_embedder.chunks import Discovery, find_collections, load_chunks
 from ultimate_embedder.config import RunConfig, suggest
-from ultimate_embedder.errors import DevicesLostError, NoVectorsError, StoppedError, UltimateEmbedderError, traceback_of
+from ultimate_embedder.errors import (
+    DevicesLostError,
+    NoVectorsError,
+    StoppedError,
+    UltimateEmbedderError,
+    UsageError,
+    traceback_of,
+)
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
@@ -50,9 +58,10 @@ from ultimate_embedder.export import (
     target_collection_name,
     write_exports,
 )
-from ultimate_embedder.lock import hold_output
-from ultimate_embedder.models import require_backend
-from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.lock import HeldOutput, hold_output
+from ultimate_embedder.models import model_name, require_backend
+from ultimate_embedder.names import same_name
+from ultimate_embedder.output import CollectionOutput, Output, summary_problem
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
@@ -72,20 +81,24 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     started = time.perf_counter()
     require_backend(config.backend)
     with ExitStack() as stack:
-        lock_file = stack.enter_context(hold_output(config.output)).fileno() if not config.dry_run else None
+        links = Output(config.output).replaced_links()
+        held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
         emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
-        if not config.dry_run:
+        for message in (*held.notes, *links) if held is not None else ():
+            emit(Warned(message=message))
+        if held is not None:
             _remove_leftovers(config.output, emit)
         found = _discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
             return
+        _check_names(found.collections, config)
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.leases.close, emit)
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
-        _embed_collections(found.collections, session, lock_file)
+        _embed_collections(found.collections, session, held)
     emit(RunFinished(seconds=time.perf_counter() - started))
 
 
@@ -103,7 +116,11 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
     return {device.name: device.lost for device in session.devices if device.lost is not None}
 
 
-def _embed_collections(collections: Sequence[Collection], session: Session, lock_file: int | None) -> None:
+def _held(config: RunConfig, emit: Emit, stop: StopSwitch) -> AbstractContextManager[HeldOutput]:
+    return hold_output(config.output, report=lambda message: emit(Warned(message=message)), on_lost=stop.stop)
+
+
+def _embed_collections(collections: Sequence[Collection], session: Session, held: HeldOutput | None) -> None:
     """One after the other; in a fresh process from where every device is lost to this one."""
     waiting = [collection.name for collection in collections]
     by_name = {collection.name: collection for collection in collections}
@@ -114,7 +131,7 @@ def _embed_collections(collections: Sequence[Collection], session: Session, lock
                 waiting.pop(0)
         if not waiting:
             return
-        waiting = _embed_elsewhere(waiting, session, lock_file)
+        waiting = _embed_elsewhere(waiting, session, held)
     for name in waiting:
         _embed_collection(by_name[name], replace(session, may_restart=False))
 
@@ -123,7 +140,7 @@ def _must_leave(session: Session) -> bool:
     return session.all_lost and bool(session.usable_elsewhere()) and session.stop.reason is None
 
 
-def _embed_elsewhere(waiting: list[str], session: Session, lock_file: int | None) -> list[str]:
+def _embed_elsewhere(waiting: list[str], session: Session, held: HeldOutput | None) -> list[str]:
     """Let a fresh process embed these collections; gives those that it has not finished."""
     devices = session.usable_elsewhere()
     deaths = {device.name: session.faults.deaths(device.name) for device in session.devices}
@@ -142,7 +159,8 @@ def _embed_elsewhere(waiting: list[str], session: Session, lock_file: int | None
 
     # what is stored is good, also where all was to be computed anew
     config = replace(session.config, device_order=devices, fresh=False)
-    ended = run_in_fresh_process(Continuation(config, tuple(waiting), deaths), emit, session.stop, lock_file)
+    work = Continuation(config, tuple(waiting), deaths, held.token if held else None)
+    ended = run_in_fresh_process(work, emit, session.stop, held.descriptor if held else None)
     for name, reason in ended.lost.items():
         session.faults.add(name, reason)
     if ended.error is not None:
@@ -165,6 +183,28 @@ def _discover(config: RunConfig, emit: Emit) -> Discovery:
     for name in found.missing:
         emit(CollectionFinished(collection=name, status="skipped_missing"))
     return found
+
+
+def _check_names(collections: Sequence[Collection], config: RunConfig) -> None:
+    """Refuse collections that would become one folder or one collection in Qdrant, before anything is computed."""
+    folders: dict[str, str] = {}
+    targets: dict[str, str] = {}
+    for name in [collection.name for collection in collections if collection.problem is None]:
+        if config.summary and (problem := summary_problem(config.output, config.summary, [name])):
+            raise UsageError(f"--summary {config.summary} {problem}. Choose another file.")
+        models = [model_name(choice.name) for choice in config.models]
+        target = _target_name(name, models[:1] if name in config.no_ensemble else models, config)
+        if (other := folders.setdefault(same_name(name), name)) != name:
+            _refuse_together(other, name, "one folder on a disk that ignores case")
+        if (other := targets.setdefault(target, name)) != name:
+            _refuse_together(other, name, f"the Qdrant collection {target}")
+
+
+def _refuse_together(one: str, other: str, same: str) -> NoReturn:
+    raise UsageError(
+        f"the collections {one} and {other} would both be {same}. Rename one of them, or embed one at a time: "
+        "each with --collections, and into an --output of its own."
+    )
 
 
 def _about_precision(session: Session) -> Iterator[str]:
@@ -191,10 +231,12 @@ def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> It
 def _embed_collection(collection: Collection, session: Session) -> None:
     started = time.perf_counter()
     passes = session.passes_for(collection.name)
-    target = _target_name(collection, passes, session.config)
+    target = _target_name(collection.name, [plan.name for plan in passes], session.config)
     status: Status
     error = None
     try:
+        if collection.problem is not None:
+            raise UsageError(collection.problem)
         session.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
         status = _chunks_to_exports(collection, target, passes, session)
     except DevicesLostError as lost:
@@ -220,14 +262,16 @@ def _embed_collection(collection: Collection, session: Session) -> None:
     )
 
 
-def _target_name(collection: Collection, passes: Sequence[PassPlan], config: RunConfig) -> str:
-    makers = "__".join([*(plan.name for plan in passes), *([config.fusion] if len(passes) > 1 else [])])
-    return target_collection_name(collection.name, makers, config.dim)
+def _target_name(collection: str, models: Sequence[str], config: RunConfig) -> str:
+    makers = "__".join([*models, *([config.fusion] if len(models) > 1 else [])])
+    return target_collection_name(collection, makers, config.dim)
 
 
 def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
     config, emit = session.config, session.emit
-    folder = Output(config.output).collection(collection.name).folder
+    own = Output(config.output).collection(collection.name)
+    folder = own.folder
+    own.refuse_links()
     if config.skip_existing and (existing := find_exports(folder, config.exports)):
         _report_existing(collection.name, existing, emit)
         return "skipped_existing"

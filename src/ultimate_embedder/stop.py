@@ -1,4 +1,4 @@
-"""Stop a run: deadline, Ctrl-C or SIGTERM. Batches in flight are finished and stored."""
+"""Stop a run: deadline, Ctrl-C, SIGTERM or SIGHUP. Batches in flight are finished and stored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StopSwitch:
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Stop the run on the first Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once, as usual."""
+        """Stop the run on the first Ctrl-C, SIGTERM or SIGHUP; a second Ctrl-C interrupts at once, as usual."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread can handle signals
             return
@@ -57,12 +57,20 @@ class StopSwitch:
             signal.signal(signal.SIGINT, before[signal.SIGINT])
             self.stop(f"interrupted by {signal.Signals(number).name}")
 
-        before = {number: signal.signal(number, flip) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, flip) for number in _stop_signals()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """What ends a process from outside; no hangup on Windows, nor where nohup had it ignored."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hangup]
 
 
 def abandon(threads: Iterable[threading.Thread]) -> None:

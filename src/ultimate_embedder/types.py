@@ -59,6 +59,8 @@ class Collection:
     name: str
     folder: Path
     files: tuple[Path, ...]
+    problem: str | None = None
+    """Why it cannot be embedded, if that is known."""
 
 
 @dataclass(frozen=True)

@@ -198,16 +198,35 @@ def test_the_output_folder_is_not_entered(tmp_path: Path, output: str) -> None:
     put(tmp_path / output / "docs" / "vectors.jsonl")
     discovery = find_collections(tmp_path, skip=tmp_path / output)
     assert [len(collection.files) for collection in discovery.collections] == [1]
-    assert discovery.warnings == ()
+    assert discovery.warnings == (f"{tmp_path / output}: skipped, as it is the --output of this run",)
 
 
-def test_the_output_of_an_earlier_run_is_not_entered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", ["old", "docs/old", "docs/deep/old"])
+@pytest.mark.parametrize("wanted", [(), ("docs",)])
+def test_the_output_of_an_earlier_run_is_not_entered_and_that_is_said(
+    tmp_path: Path, old: str, wanted: tuple[str, ...]
+) -> None:
     put(tmp_path / "docs" / "a_chunks.json")
-    put(tmp_path / "old" / "docs" / "vectors.jsonl")
-    with hold_output(tmp_path / "old"):
+    put(tmp_path / old / "docs" / "vectors.jsonl")
+    with hold_output(tmp_path / old):
         pass
-    assert (tmp_path / "old" / LOCK_NAME).exists()
+    discovery = find_collections(tmp_path, wanted)
     assert found(tmp_path) == [("docs", ["a_chunks.json"])]
+    warning = f"{tmp_path / old}: skipped, as it is an output of ultimate-embedder ({LOCK_NAME} is in it)"
+    assert discovery.warnings == ((warning,) if "docs" in old or not wanted else ())
+
+
+def test_warnings_about_a_collection_are_not_those_about_one_with_a_longer_name(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "a_chunks.json")
+    put(tmp_path / "docs2" / "a_chunks.json")
+    put(tmp_path / "docs2" / "old" / LOCK_NAME)
+    assert find_collections(tmp_path, wanted=("docs",)).warnings == ()
+
+
+def test_a_root_is_told_apart_from_a_sub_folder_that_a_disk_may_take_for_it(tmp_path: Path) -> None:
+    put(tmp_path / "docs" / "direct.jsonl")
+    put(tmp_path / "docs" / "Docs" / "nested.jsonl")
+    assert [name for name, _ in found(tmp_path / "docs")] == ["docs-root", "Docs"]
 
 
 def test_a_sub_folder_without_chunk_files_is_warned_about_with_the_naming_rule(tmp_path: Path) -> None:

@@ -196,6 +196,12 @@ def test_output_goes_below_the_working_folder(make: Make, tmp_path: Path) -> Non
     assert make(export_config=export).output_folder == tmp_path / "work" / "mine"
 
 
+@pytest.mark.parametrize("prefix", ["../mine", "/mine", "..", ""])
+def test_a_prefix_that_leads_elsewhere_is_refused(make: Make, tmp_path: Path, prefix: str) -> None:
+    with pytest.raises(UsageError, match="output_prefix"):
+        make(export_config=KaggleExportConfig(working_dir=str(tmp_path / "work"), output_prefix=prefix))
+
+
 def test_output_goes_below_the_output_path_of_the_hardware_options_too(make: Make, tmp_path: Path) -> None:
     embedder = make(export_config=None, gpu_config=KaggleGPUConfig(output_path=str(tmp_path / "out")))
     assert embedder.output_folder == tmp_path / "out" / "ultimate_embeddings_v4"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -27,11 +29,24 @@ from tests.support.faults import (
 )
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder.devices.simulated.accelerator import FAULTS_VARIABLE
+from ultimate_embedder.errors import OutputError
+from ultimate_embedder.lock import hold_output
+from ultimate_embedder.output import HELD_NAME
 
 SCRIPT = """
 import ultimate_embedder
 summary = ultimate_embedder.embed({chunks!r}, {output!r}, models={model!r}, {options})
 print("ended:", summary.collections[0].status, len(summary.collections[0].passes))
+"""
+WITHOUT_LOCKS = """
+import errno, fcntl, sys
+from ultimate_embedder.cli import run
+
+def flock(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+fcntl.flock = flock
+sys.exit(run())
 """
 
 
@@ -108,29 +123,37 @@ def test_a_script_without_a_main_guard_is_not_run_twice(chunks: Path, model: str
     assert counted(tmp_path)["fresh_process"] == 1
 
 
+@pytest.mark.parametrize("program", [["-m", "ultimate_embedder"], ["-c", WITHOUT_LOCKS]], ids=["flock", "heartbeat"])
 def test_nobody_else_can_write_to_the_output_even_if_only_the_child_is_left(
-    chunks: Path, model: str, tmp_path: Path
+    chunks: Path, model: str, tmp_path: Path, program: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the second process waits for its devices
-    process = start(*embed(chunks, tmp_path, model), faults=f"0@400!={ILLEGAL_ACCESS}|0@200~,1@200~")
-    wait_until(lambda: counted(tmp_path)["fresh_process"])
+    command = [*program, *embed(chunks, tmp_path, model)[2:]]
+    process = start(*command, faults=f"0@400!={ILLEGAL_ACCESS}|0@200~,1@200~")
+    if WITHOUT_LOCKS in program:
+        monkeypatch.setattr(fcntl, "flock", no_flock)
+    wait_until(lambda: counted(tmp_path)["fresh_process"] and psutil.Process(process.pid).children())
     (child,) = psutil.Process(process.pid).children()
     try:
-        assert f"in use by process {process.pid}" in refusal(chunks, tmp_path, model)
+        assert f"in use by process {process.pid}" in refusal(tmp_path)
+        wait_until(lambda: WITHOUT_LOCKS not in program or f"[{child.pid}," in (tmp_path / HELD_NAME).read_text())
         child.suspend()
         process.kill()
         process.wait()
-        assert "in use by" in refusal(chunks, tmp_path, model)
+        assert "in use by" in refusal(tmp_path)
     finally:
         child.kill()
         process.kill()
 
 
-def refusal(chunks: Path, output: Path, model: str) -> str:
-    other = start(*embed(chunks, output, model), faults="")
-    _, err = other.communicate(timeout=HANG_S)
-    assert other.returncode == 1
-    return err
+def no_flock(*_: Any) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def refusal(output: Path) -> str:
+    with pytest.raises(OutputError) as caught, hold_output(output):
+        pass
+    return str(caught.value)
 
 
 def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:

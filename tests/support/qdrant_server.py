@@ -44,6 +44,7 @@ class Request(NamedTuple):
     path: str
     body: bytes
     api_key: str | None
+    authorization: str | None = None
 
 
 class RefusedError(Exception):
@@ -153,7 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        answer = self.server.answer(Request(self.command, self.path, body, self.headers.get("api-key")))
+        keys = self.headers.get("api-key"), self.headers.get("Authorization")
+        answer = self.server.answer(Request(self.command, self.path, body, *keys))
         if answer is None:
             self.close_connection = True
             return

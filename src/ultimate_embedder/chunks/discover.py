@@ -7,12 +7,14 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ultimate_embedder.chunks.formats import chunk_file_names, find_format
 from ultimate_embedder.config import suggest
-from ultimate_embedder.output import Output
+from ultimate_embedder.names import same_name
+from ultimate_embedder.output import LOCK_NAME, Output, collection_name_problem
+from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import Collection
 
 MOST_COUNTED = 10_000  # files that are no chunk files, where there are no others
@@ -32,12 +34,12 @@ class Discovery:
 
 def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None = None) -> Discovery:
     """Find every collection below `root`, or only the `wanted` ones; the folder `skip` is not searched."""
-    warnings: list[str] = []
+    search = _Search(skip)
     if root.is_file():
-        collections = [Collection(_stem(root), root.parent, (root,))]
+        collections = [_collection(_stem(root), root, root.parent, (root,))]
     else:
-        collections = _collections_below(root, skip, warnings)
-    found = _select(tuple(collections), wanted, warnings)
+        collections = _collections_below(root, search)
+    found = _select(tuple(collections), tuple(map(valid_unicode, wanted)), search.warnings)
     if found.collections:
         return found
     if collections:
@@ -45,23 +47,29 @@ def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None
     return dataclasses.replace(found, nothing_found=f"no chunk files below {root}: {_instead(root, skip)}")
 
 
-def _collections_below(root: Path, skip: Path | None, warnings: list[str]) -> list[Collection]:
+def _collections_below(root: Path, search: _Search) -> list[Collection]:
     name = root.resolve().name or "chunks"
-    entries = _entries(root, warnings)
-    folders = sorted(entry for entry in entries if _may_enter(entry, skip))
+    entries = search.entries(root)
+    folders = sorted(entry for entry in entries if search.may_enter(entry))
     collections = []
     if direct := tuple(sorted(file for file in entries if is_chunk_file(file))):
-        while any(folder.name == name for folder in folders):
+        while any(same_name(folder.name) == same_name(name) for folder in folders):
             name += "-root"
-        collections.append(Collection(name, root, direct))
-    warnings += [f"{entry}: skipped, as it is an output of ultimate-embedder" for entry in entries if _is_output(entry)]
+        collections.append(_collection(name, root, root, direct))
     for folder in folders:
-        files = tuple(sorted(file for file in _walk(folder, skip, warnings) if is_chunk_file(file)))
+        files = tuple(sorted(file for file in search.walk(folder) if is_chunk_file(file)))
         if files:
-            collections.append(Collection(folder.name, folder, files))
+            collections.append(_collection(folder.name, folder, folder, files))
         else:
-            warnings.append(f"{folder}: skipped, as it has no chunk files (named {chunk_file_names()})")
+            search.warnings.append(f"{folder}: skipped, as it has no chunk files (named {chunk_file_names()})")
     return collections
+
+
+def _collection(name: str, named: Path, folder: Path, files: tuple[Path, ...]) -> Collection:
+    """A collection with this name, which is that of the file or folder `named`."""
+    problem = collection_name_problem(name)
+    sentence = f"its name {problem}. Rename {named}." if problem else None
+    return Collection(valid_unicode(name), folder, files, sentence)
 
 
 def is_chunk_file(path: Path) -> bool:
@@ -75,9 +83,8 @@ def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnin
     names = [collection.name for collection in collections]
     missing = tuple(name for name in wanted if name not in names)
     chosen = tuple(collection for collection in collections if collection.name in wanted)
-    about_chosen = [
-        message for message in warnings if any(message.startswith(str(collection.folder)) for collection in chosen)
-    ]
+    starts = tuple(f"{collection.folder}{end}" for collection in chosen for end in (":", os.sep))
+    about_chosen = [message for message in warnings if message.startswith(starts)]
     absent = [f"collection {name} does not exist.{suggest(name, names)}" for name in missing]
     return Discovery(chosen, missing, (*about_chosen, *absent))
 
@@ -86,20 +93,20 @@ def _none_of(wanted: tuple[str, ...], root: Path, collections: list[Collection],
     """Say that the collections that were asked for are not there, and what is."""
     there = _first_few([collection.name for collection in collections])
     message = f"none of the collections that were asked for is below {root}: {', '.join(wanted)}. There are: {there}"
-    folders = [root / name for name in wanted if root.is_dir() and _may_enter(root / name, skip)]
+    folders = [root / name for name in wanted if root.is_dir() and _Search(skip).may_enter(root / name)]
     return ". ".join([message, *(f"{folder} has no chunk files: {_instead(folder, skip)}" for folder in folders)])
 
 
 def _instead(folder: Path, skip: Path | None) -> str:
     """What was looked for below a folder that has no chunk files, and which files are there instead."""
-    unreadable: list[str] = []
-    visible = (file for file in _walk(folder, skip, unreadable) if not file.name.startswith(".") and file.is_file())
+    search = _Search(skip)
+    visible = (file for file in search.walk(folder) if not file.name.startswith(".") and file.is_file())
     suffixes = Counter(file.suffix.lower() for file in itertools.islice(visible, MOST_COUNTED + 1))
     more = " (not all were counted)" if suffixes.total() > MOST_COUNTED else ""
     by_count = sorted(suffixes.items(), key=lambda item: (-item[1], item[0] == "", item[0]))
     kinds = [f"{count} {suffix or 'without a suffix'}" for suffix, count in by_count]
     found = f"{_first_few(kinds)}{more}, which are not chunk files" if kinds else "no files"
-    refused = f"; cannot be listed: {len(unreadable)} of the folders" if unreadable else ""
+    refused = f"; cannot be listed: {search.unlisted} of the folders" if search.unlisted else ""
     return f"looked for {chunk_file_names()}; found {found}{refused}"
 
 
@@ -108,37 +115,50 @@ def _first_few(words: list[str]) -> str:
     return ", ".join(words[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _walk(top: Path, skip: Path | None, warnings: list[str]) -> Iterator[Path]:
-    """Yield what is below `top` and is not entered, following links but never into a folder a second time."""
-    seen: set[tuple[int, int]] = set()
-    pending = [top]
-    while pending:
-        folder = pending.pop()
-        status = folder.stat()
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        for entry in _entries(folder, warnings):
-            if _may_enter(entry, skip):
-                pending.append(entry)
-            else:
-                yield entry
+@dataclass
+class _Search:
+    """A walk through folders, and what is to be said about those that are not entered."""
 
+    skip: Path | None
+    warnings: list[str] = field(default_factory=list)
+    unlisted: int = 0
 
-def _entries(folder: Path, warnings: list[str]) -> list[Path]:
-    try:
-        return [Path(entry.path) for entry in os.scandir(folder)]
-    except OSError as error:
-        warnings.append(f"{folder}: skipped, as it cannot be listed ({error.strerror})")
-        return []
+    def walk(self, top: Path) -> Iterator[Path]:
+        """Yield what is below `top` and is not entered, following links but never into a folder a second time."""
+        seen: set[tuple[int, int]] = set()
+        pending = [top]
+        while pending:
+            folder = pending.pop()
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            for entry in self.entries(folder):
+                if self.may_enter(entry):
+                    pending.append(entry)
+                else:
+                    yield entry
 
+    def entries(self, folder: Path) -> list[Path]:
+        """Everything in a folder."""
+        try:
+            return [Path(entry.path) for entry in os.scandir(folder)]
+        except OSError as error:
+            self.unlisted += 1
+            self.warnings.append(f"{folder}: skipped, as it cannot be listed ({error.strerror})")
+            return []
 
-def _may_enter(entry: Path, skip: Path | None) -> bool:
-    if entry.name.startswith(".") or not entry.is_dir():
-        return False
-    if skip is not None and entry.resolve() == skip.resolve():
-        return False
-    return not _is_output(entry)
+    def may_enter(self, entry: Path) -> bool:
+        """Whether this is a folder that may hold chunk files."""
+        if entry.name.startswith(".") or not entry.is_dir():
+            return False
+        if self.skip is not None and entry.resolve() == self.skip.resolve():
+            self.warnings.append(f"{entry}: skipped, as it is the --output of this run")
+            return False
+        if _is_output(entry):
+            self.warnings.append(f"{entry}: skipped, as it is an output of ultimate-embedder ({LOCK_NAME} is in it)")
+            return False
+        return True
 
 
 def _is_output(folder: Path) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder.chunks.formats import printable
 from ultimate_embedder.chunks.read import read_records
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
 from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdDuplicated, Warned
+from ultimate_embedder.terminal import printable, valid_unicode
 from ultimate_embedder.types import Chunk, Collection, DuplicateId, Rejected
 
 ID_KEYS = ("chunk_id", "id", "_id")
@@ -62,7 +62,7 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit) -> LoadedChunks
 
 def _chunks(collection: Collection, emit: Emit) -> Iterator[Chunk | Rejected]:
     for path in collection.files:
-        name = printable(path.relative_to(collection.folder).as_posix())
+        name = valid_unicode(path.relative_to(collection.folder).as_posix())
         for item in read_records(path, name):
             yield item if isinstance(item, Rejected) else _check(item[1], name, item[0], collection, emit)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import os
@@ -12,9 +11,10 @@ from collections.abc import Sequence
 from ultimate_embedder._version import __version__
 from ultimate_embedder.cli import embed, inspect, models, upload
 from ultimate_embedder.cli.parser import SuggestingParser
-from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, discard_stdout
-from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
+from ultimate_embedder.errors import UltimateEmbedderError, UsageError, traceback_of
 from ultimate_embedder.stop import has_abandoned_threads
+from ultimate_embedder.terminal import discard, show
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
@@ -23,15 +23,15 @@ COMMANDS = (embed, upload, inspect, models)
 
 
 def run() -> int:
-    """The installed command: `main`, with a quick exit."""
+    """The installed command: `main`, with a traceback that is safe to print, and a quick exit."""
     try:
         code = main()
+    except Exception as error:  # noqa: BLE001 - what Python would do, but with the text escaped
+        show(traceback_of(error), sys.stderr)
+        code = EXIT_FAILED
     finally:
         gc.freeze()  # else Python collects garbage among half a million objects of torch at exit
     if has_abandoned_threads():  # a driver that hangs would keep the process from ending
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or its reader has exited
-                stream.flush()
         os._exit(code)
     return code
 
@@ -51,25 +51,32 @@ def build_parser() -> SuggestingParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    open_streams()
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            close_streams()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        if sys.stdout is not None:
+            discard(sys.stdout)
+        show(f"error: the output cannot be written: {error.strerror}", sys.stderr)
+        return EXIT_FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = build_parser().parse_args(arguments)
         command = vars(options).pop("run")
         return int(command(options))
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        show(f"error: {error}", sys.stderr)
         return EXIT_USAGE
     except UltimateEmbedderError as error:
-        print(f"error: {error}", file=sys.stderr)
+        show(f"error: {error}", sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume", file=sys.stderr)
+        show("interrupted; run the same command again to resume", sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has exited, as with `head`
-        discard_stdout()
-        return EXIT_FAILED
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        discard_stdout()
-        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return EXIT_FAILED

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
-from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL, discard_stdout
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL
 from ultimate_embedder.options import OUTPUT, make_config
 from ultimate_embedder.output import Output
+from ultimate_embedder.terminal import write_line
 
 
 def add_commands(commands: Commands) -> None:
@@ -36,15 +38,11 @@ def _embed(options: argparse.Namespace) -> int:
     from ultimate_embedder.report import print_summary
 
     summary = run_and_report(config, quiet=config.quiet)
-    try:
-        if as_json:
-            print(summary.model_dump_json(indent=2), flush=True)
-        else:
-            written = config.summary or Output(config.output).summary_path
-            print_summary(summary, None if config.dry_run else written, sys.stdout)
-            sys.stdout.flush()
-    except BrokenPipeError:  # the reader has exited; the summary file has it, and the exit code is that of the run
-        discard_stdout()
+    if as_json:
+        write_line(json.dumps(summary.model_dump(mode="json"), indent=2), sys.stdout)
+    else:
+        written = config.summary or Output(config.output).summary_path
+        print_summary(summary, None if config.dry_run else written, sys.stdout)
     if any(collection.status == "partial" for collection in summary.collections):
         return EXIT_PARTIAL
     return EXIT_OK if summary.ok else EXIT_FAILED

@@ -13,6 +13,7 @@ from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import POINTS_FILE, Output
+from ultimate_embedder.terminal import printable, show
 
 if TYPE_CHECKING:
     from ultimate_embedder.verify import Verification
@@ -48,12 +49,14 @@ def _status(options: argparse.Namespace) -> int:
 
     passes = output_status(options.folder)
     if problem := Output(options.folder).try_summary()[1]:
-        print(problem, file=sys.stderr)
-    print(f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next")
+        show(problem, sys.stderr)
+    heading = f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next"
+    show(heading, sys.stdout)
     for each in passes:
         missing = "?" if each.missing is None else each.missing
         counts = f"{each.rows:>9}{missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
-        print(f"{each.collection:24}{each.model:34}{each.dtype:10}{counts}  {each.next}")
+        words = f"{printable(each.collection):24}{printable(each.model):34}{printable(each.dtype):10}"
+        show(f"{words}{counts}  {each.next}", sys.stdout)
     return EXIT_OK
 
 
@@ -65,14 +68,14 @@ def _verify(options: argparse.Namespace) -> int:
     access = hub_access(cache_dir=options.cache_dir, offline=True, trusted=options.trust_remote_code)
     found = verify_output(options.folder, options.sample, access)
     for words in (*found.damaged, *found.unchecked, *found.remarks):
-        print(words)
-    print(_verified(found))
+        show(words, sys.stdout)
+    show(_verified(found), sys.stdout)
     if found.damaged:
-        print("Run the same embed command again: damaged files are recomputed and rewritten.", file=sys.stderr)
+        show("Run the same embed command again: damaged files are recomputed and rewritten.", sys.stderr)
         return EXIT_FAILED
     if found.unchecked:
         return EXIT_NOT_CHECKED
-    print("OK: all checksums match")
+    show("OK: all checksums match", sys.stdout)
     return EXIT_OK
 
 

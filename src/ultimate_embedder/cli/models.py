@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from ultimate_embedder.cli.parser import Commands, SuggestingParser, add_command, add_options
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.options import make_config
+from ultimate_embedder.terminal import show, write_line
 
 
 def add_commands(commands: Commands) -> None:
@@ -38,13 +40,15 @@ def _models_list(options: argparse.Namespace) -> int:
     from ultimate_embedder.models import MODELS, locate_model
 
     access = hub_access(cache_dir=options.cache_dir)
-    print(f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'location':24}{'size':>9}  note")
+    heading = f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'location':24}{'size':>9}  note"
+    show(heading, sys.stdout)
     for spec in MODELS:
         code = "needed" if spec.remote_code else "no"
         found = locate_model(spec, access)
         size = f"{found.size_bytes / 1e6:,.0f} MB" if found.size_bytes else "-"
         dims = f"{spec.dim or '-':>6}{spec.max_tokens:>8}"
-        print(f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.label:24}{size:>9}  {spec.note}")
+        line = f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.label:24}{size:>9}  {spec.note}"
+        show(line, sys.stdout)
     return EXIT_OK
 
 
@@ -56,7 +60,7 @@ def _models_pull(options: argparse.Namespace) -> int:
     with make_progress(options.quiet) as progress:
         for key in options.keys:
             model = pull_model(key, access, progress)
-            print(f"{model.name}: {model.revision} in {model.path} ({model.note or model.source})")
+            show(f"{model.name}: {model.revision} in {model.path} ({model.note or model.source})", sys.stdout)
     return EXIT_OK
 
 
@@ -69,11 +73,12 @@ def _models_verify(options: argparse.Namespace) -> int:
         checks = check_model(key, access)
         if options.keys and not checks:
             failed = True
-            print(f"{key}: not on this machine. Download it with 'ultimate-embedder models pull {key}'.")
+            hint = f"Download it with 'ultimate-embedder models pull {key}'."
+            show(f"{key}: not on this machine. {hint}", sys.stdout)
         for check in checks:
             failed = failed or bool(check.problems)
             good = "all checksums match" if check.has_checksums else "complete; there are no checksums to compare"
-            print(f"{check.name}: {'; '.join(check.problems) or f'OK: {good}'} ({check.path})")
+            show(f"{check.name}: {'; '.join(check.problems) or f'OK: {good}'} ({check.path})", sys.stdout)
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -82,7 +87,8 @@ def _models_manifest(options: argparse.Namespace) -> int:
 
     from ultimate_embedder.models import output_manifest
 
-    print(json.dumps(output_manifest(options.output, hub_access(cache_dir=options.cache_dir)), indent=2))
+    manifest = output_manifest(options.output, hub_access(cache_dir=options.cache_dir))
+    write_line(json.dumps(manifest, indent=2), sys.stdout)
     return EXIT_OK
 
 
@@ -91,5 +97,5 @@ def _models_show(options: argparse.Namespace) -> int:
 
     rows = model_rows(options.key, hub_access(cache_dir=options.cache_dir))
     for name, value in rows.items():
-        print(f"{name:16} {value}")
+        show(f"{name:16} {value}", sys.stdout)
     return EXIT_OK

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from ultimate_embedder.cli.process import EXIT_USAGE
 from ultimate_embedder.config import DeclaredOption, declared_options, suggest
+from ultimate_embedder.terminal import printable
 
 
 class SuggestingParser(argparse.ArgumentParser):
@@ -30,7 +31,8 @@ class SuggestingParser(argparse.ArgumentParser):
         known = [option for action in self._actions for option in action.option_strings]
         given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
         hints = "".join(suggest(word, known) for word in given if word not in known)
-        self.exit(EXIT_USAGE, f"error: {message}.{hints}\n'{self.prog} --help' lists the options.\n")
+        told = printable(f"error: {message}.{hints}")
+        self.exit(EXIT_USAGE, f"{told}\n'{self.prog} --help' lists the options.\n")
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[SuggestingParser]"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_options
 from ultimate_embedder.cli.process import EXIT_OK
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
+from ultimate_embedder.terminal import show
 
 
 def add_commands(commands: Commands) -> None:
@@ -45,5 +47,5 @@ def _upload(options: argparse.Namespace) -> int:
     with make_progress(options.quiet) as progress:
         reports = upload(options.folder, options.url, progress, options.collection, api_key)
     for report in reports:
-        print(f"{report.collection}: {report.counted} of {report.points} points in {report.target}")
+        show(f"{report.collection}: {report.counted} of {report.points} points in {report.target}", sys.stdout)
     return EXIT_OK

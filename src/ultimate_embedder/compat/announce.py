@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from ultimate_embedder.terminal import show
+
 EXCLUSIVE_STAGING = "Exclusive ensemble mode: staging primary model to CPU"
 EXCLUSIVE_DETECTED = "Exclusive ensemble mode detected: each model leases all devices for the whole collection"
 
@@ -14,4 +16,4 @@ def announce(logger: logging.Logger, message: str) -> None:
     if logger.hasHandlers() and logger.isEnabledFor(logging.INFO):
         logger.info(message)
     else:
-        print(message, file=sys.stderr)
+        show(message, sys.stderr)

@@ -51,6 +51,7 @@ from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.report import CollectionSummary, RunSummary, SummaryBuilder
 from ultimate_embedder.session import open_session
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.terminal import printable
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion, settled_identity
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class UltimateKaggleEmbedderV4(Probes):
         with name_option("EnsembleConfig(allow_missing_companions=True)", config):
             self._session = open_session(config, self.telemetry, StopSwitch())
         for missing in self._missing_companions():
-            warnings.warn(f"continuing without {missing.model}: it {missing.why}", stacklevel=3)
+            warnings.warn(printable(f"continuing without {missing.model}: it {missing.why}"), stacklevel=3)
         self._plans: list[PassPlan] = self._session.passes_for()
         self.models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in self._plans}
         # fail now if it is missing or not trusted, not after hours of embedding

@@ -18,6 +18,7 @@ from ultimate_embedder.compat.configs import (
 from ultimate_embedder.config import OldEnvironment, one_of
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models import find_spec
+from ultimate_embedder.names import name_problem
 
 logger = logging.getLogger(__name__)
 PRECISIONS = {
@@ -68,6 +69,11 @@ def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force
 
 def output_folder(export: KaggleExportConfig, gpu: KaggleGPUConfig) -> Path:
     """The output folder: as configured, or below the current folder outside Kaggle."""
+    if problem := name_problem(export.output_prefix):
+        raise UsageError(
+            f"KaggleExportConfig(output_prefix={export.output_prefix!r}): it {problem}, and it names a folder. "
+            "Give another; working_dir says where that folder is."
+        )
     chosen = export.working_dir if export.working_dir != KAGGLE_WORKING else gpu.output_path
     if chosen == KAGGLE_WORKING and not Path(chosen).is_dir():
         announce(logger, f"{chosen} does not exist: this is not Kaggle. Output goes to {Path.cwd()}")

@@ -25,6 +25,7 @@ from ultimate_embedder.files import write_json
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import V5_SUMMARY_NAME, Output, write_summary_copy
 from ultimate_embedder.report import RunSummary, SummaryBuilder, print_summary
+from ultimate_embedder.terminal import show, valid_unicode
 
 logger = logging.getLogger(__name__)
 DEFAULT_CHUNKS, DEFAULT_OUTPUT = "Chunked", "Embeddings"
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     telemetry = Telemetry()
     builder = SummaryBuilder(telemetry.of_collection)
     summary = builder.summary
-    summary.chunks, summary.output = given.chunks_root, given.output_root
+    summary.chunks, summary.output = valid_unicode(given.chunks_root), valid_unicode(given.output_root)
     summary_path = Path(given.summary)
     if summary_path.name == given.summary:  # a plain file name is relative to the output folder
         summary_path = Path(given.output_root) / given.summary
@@ -54,18 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with name_option("--allow-missing-companions", config):
             run_and_report(config, quiet=False, watch=[telemetry], builder=builder)
     except UltimateEmbedderError as error:
-        summary.error = str(error)
-        print(f"error: {error}", file=sys.stderr)
+        summary.error = valid_unicode(str(error))
+        show(f"error: {error}", sys.stderr)
     try:
         write_summary_copy(summary_path, summary)
     except OutputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        show(f"error: {error}", sys.stderr)
         return 1
     output = Output(Path(given.output_root))
     _write_stats(summary, output)
     print_summary(summary, summary_path, sys.stdout)
     if given.zip_output and output.folder.is_dir():  # last: summary and statistics are in it as they stay
-        print(f"zip: {zip_output(output)}")
+        show(f"zip: {zip_output(output)}", sys.stdout)
     done = all(collection.status in DONE for collection in summary.collections)
     return 0 if done and summary.collections and summary.error is None else 1
 

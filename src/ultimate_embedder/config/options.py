@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ultimate_embedder.config.hub import HubAccess
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.terminal import valid_unicode
 
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -114,4 +115,4 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    return valid_unicode(str(value)) if isinstance(value, Path | str) else value

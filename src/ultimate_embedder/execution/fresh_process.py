@@ -25,6 +25,8 @@ class Continuation:
     collections: tuple[str, ...]
     deaths: Mapping[str, int]
     """How often each device has died so far."""
+    lock_token: str | None = None
+    """On a file system without locks: with it the process can hold the output too."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def keep_changes(folder: Path, kind: str, noted: dict[str, Any]) -> KeptChanges 
     """Move an export aside that is about to be replaced, if others have changed it; None if nothing would be lost."""
     path = folder / noted["name"]
     compare = find_export(kind).find_changes
-    if compare is None or not path.is_dir() or _has_same_bytes(path, kind, noted):
+    if compare is None or path.is_symlink() or not path.is_dir() or _has_same_bytes(path, kind, noted):
         return None
     try:
         changes = compare(path, None)

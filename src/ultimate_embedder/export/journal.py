@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.names import name_problem
-from ultimate_embedder.output import STATS_NAME, STORE_NAME, UPLOAD_STATE_NAME, CollectionOutput
+from ultimate_embedder.output import CollectionOutput, export_name_problem
 from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, write_state
 
-RESERVED = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME)  # in the same folder, and no exports
 VECTOR_KINDS = ("dense", "sparse")
 
 Entries = dict[str, dict[str, Any]]
@@ -59,7 +58,7 @@ def _parse(fields: Fields) -> tuple[Entries, list[str]]:
 def _entry(fields: Fields) -> dict[str, Any]:
     """The values that this version knows; those after `sha256` are missing in journals of earlier versions."""
     name = fields.text("name")
-    if problem := name_problem(name, RESERVED):
+    if problem := export_name_problem(name):
         raise UnfitError(f"the name {name!r} {problem}")
     entry: dict[str, Any] = {
         "name": name,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import Points
-from ultimate_embedder.files import atomic_file, atomic_folder, safe_name
+from ultimate_embedder.files import atomic_file, atomic_folder
+from ultimate_embedder.output import embeddings_name
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
 FILE_NAME = "embeddings.npy"
@@ -24,7 +25,7 @@ def write(points: Points, path: Path) -> None:
             places = {UNNAMED: path}
         else:
             folder = stack.enter_context(atomic_folder(path))
-            places = {spec.name: folder / f"{safe_name(spec.name)}.npy" for spec in points.vectors}
+            places = {spec.name: folder / embeddings_name(spec.name) for spec in points.vectors}
         files = {name: stack.enter_context(atomic_file(place)) for name, place in places.items()}
         for spec in points.vectors:
             header = {"descr": "<f4", "fortran_order": False, "shape": (len(points), spec.dim)}

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from qdrant_client import QdrantClient, models
 
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, UploadFinished, UploadStarted, Warned
+from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_checksum
 from ultimate_embedder.export.server_calls import RECORD_KEY, Server
 from ultimate_embedder.export.server_origin import check_origin
 from ultimate_embedder.export.upload_state import UploadJournal, drop_damaged_upload_state
 from ultimate_embedder.files import file_sha256
-from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.names import name_problem
+from ultimate_embedder.output import CollectionOutput, Output, link_target
 from ultimate_embedder.retry import RetryPolicy
 from ultimate_embedder.types import UNNAMED
 
@@ -29,6 +33,7 @@ COUNT_POINTS = 1000
 REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
 TIMEOUT_S = 60
+LONGEST_NAME_BYTES = 4 * LONGEST_NAME  # the server counts characters
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ def upload(
     policy: RetryPolicy | None = None,
 ) -> list[UploadReport]:
     """Upload every collection in `folder` (or `folder` itself, if it is one) to the Qdrant server at `url`."""
+    if target is not None and (problem := name_problem(target, longest_bytes=LONGEST_NAME_BYTES)):
+        raise UsageError(f"--collection {target!r} {problem}. Choose another name.")
     files = [PointsFile.open(path) for path in _find_points(folder)]
     if target is not None and len(files) > 1:
         names = ", ".join(file.collection for file in files)
@@ -58,13 +65,15 @@ def upload(
             f"{folder} has several collections ({names}), but --collection names one target. "
             f"Upload them one by one: {folder / files[0].collection}"
         )
+    targets = [target or _own_target(file) for file in files]
     checksums = [_check(file, emit) for file in files]  # all of them, before anything is sent
-    client = _connect(url, api_key)
+    url, user = _without_user(url)
+    client = _connect(url, user, api_key)
     try:
         server = Server(client, url, emit, policy or retry_policy())
         return [
-            _upload_one(file, checksum, target or file.target, server, emit)
-            for file, checksum in zip(files, checksums, strict=True)
+            _upload_one(file, checksum, name, server, emit)
+            for file, checksum, name in zip(files, checksums, targets, strict=True)
         ]
     finally:
         client.close()
@@ -84,16 +93,38 @@ def _check(file: PointsFile, emit: Emit) -> str:
     return checksum
 
 
-def _connect(url: str, api_key: str | None) -> QdrantClient:
+def _without_user(url: str) -> tuple[str, str | None]:
+    """A URL without user and password, which are neither printed nor stored, and both in one word; None without any."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    user, at, place = rest.rpartition("@")
+    if "/" in user:
+        raise UsageError("--url has an @ after a /. In a user name or password write %40 for @, and %2F for /.")
+    return f"{scheme}{mark}{place}", user if at else None
+
+
+def _connect(url: str, user: str | None, api_key: str | None) -> QdrantClient:
+    signed_in = base64.b64encode(unquote(user).encode()).decode() if user is not None else None
+    headers = {"Authorization": f"Basic {signed_in}"} if signed_in is not None else {}
     try:
-        return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
+        return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False, metadata=headers)
     except ValueError as error:  # urllib3's LocationParseError is one too
         raise UsageError(f"--url {url}: {error}. Write http://localhost:6333, for example.") from error
+
+
+def _own_target(file: PointsFile) -> str:
+    if problem := name_problem(file.target, longest_bytes=LONGEST_NAME_BYTES):
+        raise UploadError(
+            f"{file.path} is for a collection {file.target!r}, which {problem}. Give a name with --collection."
+        )
+    return file.target
 
 
 def _find_points(folder: Path) -> list[Path]:
     here = CollectionOutput(folder).points
     found = [here] if here.exists() else [each.points for each in Output(folder) if each.points.exists()]
+    for path in found if here not in found else ():
+        if target := link_target(path.parent):  # how far it got would be written there
+            raise UploadError(f"{path.parent} is a link to {target}. Upload that folder by itself.")
     if not found:
         raise UploadError(
             f"no {here.name} in {folder} or its subfolders. "

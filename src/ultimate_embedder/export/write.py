@@ -16,6 +16,7 @@ from ultimate_embedder.export.formats import EXPORTS, find_export
 from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import delete
+from ultimate_embedder.output import replaced_link
 from ultimate_embedder.types import ExportedFile
 
 
@@ -46,6 +47,8 @@ def write_exports(
         path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
         if fresh or noted is None or noted["identity"] != points.identity or _is_damaged(folder, kind, noted, points):
+            if link := replaced_link(path):
+                emit(Warned(collection=points.collection, message=link))
             try:
                 _replace(export, points, path, noted, emit)
             except OutputError as error:

@@ -9,6 +9,8 @@ from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import safe_name
 from ultimate_embedder.models import check_dim, check_max_tokens, native_dim
+from ultimate_embedder.names import same_name
+from ultimate_embedder.output import embeddings_name
 from ultimate_embedder.types import PassIdentity, ResolvedModel
 from ultimate_embedder.vectors import Candidate, plan_fusion
 
@@ -39,10 +41,7 @@ def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *,
 
     `dtype` is what the devices compute in.
     """
-    names = [safe_name(model.name).lower() for _, model in models]  # as in the names of files
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"--models names {name} twice. Drop one, or rename the folder of one.")
+    _check_names([model.name for _, model in models])
     for _, model in models:
         check_dim(model, config.dim)
         check_max_tokens(model, config.max_tokens)
@@ -63,6 +62,16 @@ def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *,
         )
         for number, (choice, model) in enumerate(models)
     ]
+
+
+def _check_names(models: Sequence[str]) -> None:
+    """Refuse models whose vectors would be one file."""
+    names = [same_name(safe_name(model)) for model in models]
+    for model, name in zip(models, names, strict=True):
+        if names.count(name) > 1:
+            raise UsageError(f"--models names {model} twice. Drop one, or rename the folder of one.")
+        if len(models) > 1:
+            embeddings_name(model)
 
 
 def as_candidate(model: ResolvedModel, weight: float, dim: int) -> Candidate:

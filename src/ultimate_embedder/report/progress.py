@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ultimate_embedder import events
 from ultimate_embedder.execution import MITIGATIONS
+from ultimate_embedder.terminal import encodable, printable, write_line
 
 SECONDS_BETWEEN_LINES = 15.0
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
@@ -70,54 +71,60 @@ class Progress:
         match event:
             case events.ChunksLoaded():
                 rejected = f", {event.rejected} rejected" if event.rejected else ""
-                bar.say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
+                self._say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
                 bar.end(event.model)
-                bar.say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
+                self._say(f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s")
             case events.ModelFetchStarted():
-                bar.begin(event.model, f"downloading {event.model}, kB", event.size_bytes // 1000, 0)
+                self._begin(event.model, f"downloading {event.model}, kB", event.size_bytes // 1000, 0)
             case events.ModelBytesFetched():
                 bar.advance(event.model, event.size_bytes // 1000)
             case events.ModelLoaded():
-                bar.say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
+                self._say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
-                bar.say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
+                self._say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
             case events.Mitigated() if (name, event.kind, event.details.get("model")) not in self._mitigated:
                 self._mitigated.add((name, event.kind, event.details.get("model")))
-                bar.say(f"{name}: {event.details.get('model')}: {SENTENCES.get(event.kind, event.kind)}")
+                self._say(f"{name}: {event.details.get('model')}: {SENTENCES.get(event.kind, event.kind)}")
             case events.CompanionPlaced():
-                bar.say(f"{name}: {event.model} works on {event.device}: {event.why}")
+                self._say(f"{name}: {event.model} works on {event.device}: {event.why}")
             case events.PassStarted() if event.texts > event.stored_texts:
                 label = f"{name} · {event.model} on {', '.join(event.devices)}"
                 bar.end(event.model)  # a pass may begin again, or go on after its devices were lost
-                bar.begin(event.model, label, event.texts, event.stored_texts)
+                self._begin(event.model, label, event.texts, event.stored_texts)
             case events.PassStarted():
                 which = f" ({event.model})" if event.weight < 1 else ""
-                bar.say(f"{name}: reused the vectors of all {event.texts} texts from an earlier run{which}")
+                self._say(f"{name}: reused the vectors of all {event.texts} texts from an earlier run{which}")
             case events.BatchEncoded():
                 bar.advance(event.model, event.rows)
             case events.PrecisionChecked():
                 cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
-                bar.say(f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}")
+                self._say(f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}")
             case events.PassFinished():
                 bar.end(event.model)
             case events.UploadStarted():
-                bar.begin(event.target, f"{name} → {event.target}", event.points, event.uploaded)
+                self._begin(event.target, f"{name} → {event.target}", event.points, event.uploaded)
             case events.BatchUploaded():
                 bar.advance(event.target, event.points)
             case events.UploadFinished():
                 bar.end(event.target)
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
-                bar.say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")
+                self._say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")
             case events.Warned():
-                bar.say(f"warning: {f'{name}: ' if name else ''}{event.message}")
+                self._say(f"warning: {f'{name}: ' if name else ''}{event.message}")
             case events.CollectionFinished() if event.error:
-                bar.say(f"{name}: {event.status}: {event.error}")
+                self._say(f"{name}: {event.status}: {event.error}")
             case _:
                 pass
+
+    def _say(self, line: str) -> None:
+        self._bar.say(printable(line, lines=True))
+
+    def _begin(self, key: str, label: str, total: int, done: int) -> None:
+        self._bar.begin(key, printable(label), total, done)
 
 
 def make_progress(quiet: bool) -> Progress:
@@ -168,7 +175,8 @@ class _TerminalBar:
 
     def begin(self, key: str, label: str, total: int, done: int) -> None:
         self._progress.start()
-        self._tasks[key] = (self._progress.add_task(label, total=total, completed=done, rate=""), _Pace(done))
+        shown = encodable(label, sys.stderr)
+        self._tasks[key] = (self._progress.add_task(shown, total=total, completed=done, rate=""), _Pace(done))
 
     def advance(self, key: str, amount: int) -> None:
         task, pace = self._tasks[key]
@@ -181,7 +189,8 @@ class _TerminalBar:
             self._progress.stop()
 
     def say(self, line: str) -> None:
-        self._progress.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        shown = encodable(line, sys.stderr)
+        self._progress.console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()
@@ -196,7 +205,7 @@ class _NotebookBar:
     def begin(self, key: str, label: str, total: int, done: int) -> None:
         from tqdm.auto import tqdm
 
-        self._bars[key] = tqdm(desc=label, total=total, initial=done, unit=" chunks")
+        self._bars[key] = tqdm(desc=encodable(label, sys.stderr), total=total, initial=done, unit=" chunks")
 
     def advance(self, key: str, amount: int) -> None:
         if key in self._bars:
@@ -207,7 +216,7 @@ class _NotebookBar:
             self._bars.pop(key).close()
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr)
+        write_line(line, sys.stderr)
 
     def close(self) -> None:
         for key in list(self._bars):
@@ -238,7 +247,7 @@ class _Lines:
             del self._tasks[key]
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        write_line(line, sys.stderr)
 
     def close(self) -> None:
         pass

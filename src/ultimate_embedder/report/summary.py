@@ -31,6 +31,7 @@ from ultimate_embedder.summary import (
     RunSummary,
     TelemetrySummary,
 )
+from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import ExportedFile
 
 LIBRARIES = (
@@ -349,7 +350,7 @@ def _in_order(names: list[str], planned: list[str]) -> list[str]:
 def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
     return ExportSummary(
         kind=exported.kind,
-        path=str(exported.path),
+        path=valid_unicode(str(exported.path)),
         rows=exported.rows,
         size_bytes=exported.size_bytes,
         sha256=exported.sha256,

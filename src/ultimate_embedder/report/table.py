@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.summary import CollectionSummary, RunSummary
+from ultimate_embedder.terminal import encodable, printable, show
 
 MOST_SHOWN = 5
 
@@ -14,18 +15,21 @@ HEADINGS = ("collection", "status", "found", "embedded", "new", "rejected", "dim
 TEXT_COLUMNS = 2  # the first columns are left-aligned, the numbers right-aligned
 
 
-def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str]) -> None:
+def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str] | None) -> None:
     """Print one row per collection, then errors, warnings and paths."""
-    rows = [list(HEADINGS), *(_cells(collection) for collection in summary.collections)]
+    if file is None:  # closed by the parent process
+        return
+    cells = (_cells(collection) for collection in summary.collections)
+    rows = [list(HEADINGS), *([encodable(printable(cell), file) for cell in row] for row in cells)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     for row in rows if summary.collections else []:
         words = [
             cell.ljust(width) if column < TEXT_COLUMNS else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        print("  ".join(words).rstrip(), file=file)
+        show("  ".join(words).rstrip(), file)
     for line in _notes(summary, summary_path):
-        print(line, file=file)
+        show(line, file)
 
 
 def _cells(collection: CollectionSummary) -> list[str]:

@@ -33,8 +33,3 @@ def named(*patterns: str) -> Callable[[Path], bool]:
         return any(fnmatchcase(path.name.lower(), pattern) for pattern in patterns)
 
     return matches
-
-
-def printable(text: str) -> str:
-    """The text with invalid Unicode escaped, so that it can be printed."""
-    return text.encode(errors="backslashreplace").decode()

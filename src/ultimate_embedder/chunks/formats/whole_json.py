@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.chunks.formats.broken_json import DECODER, LIST_KEYS, read_broken_json
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named, printable
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
 from ultimate_embedder.chunks.formats.json_lines import BLANKS, nothing_in, read_line
+from ultimate_embedder.terminal import printable
 from ultimate_embedder.types import Rejected
 
 PATTERNS = ("*_chunks.json",)

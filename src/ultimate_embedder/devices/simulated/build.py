@@ -17,6 +17,7 @@ from types import ModuleType
 
 from ultimate_embedder.config import cache_folder
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.terminal import show
 
 MODULE = "simulated_accelerator"
 MAIN_SOURCE = "accelerator.cpp"  # includes the headers beside it
@@ -60,7 +61,7 @@ def _build(library: Path) -> None:
             "'dnf install gcc-c++'), or use --devices cpu."
         )
     library.parent.mkdir(parents=True, exist_ok=True)
-    print("building the simulated accelerator (about half a minute, once) ...", file=sys.stderr, flush=True)
+    show("building the simulated accelerator (about half a minute, once) ...", sys.stderr)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / library.name
@@ -71,7 +72,7 @@ def _build(library: Path) -> None:
             first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
             raise UsageError(f"the simulated accelerator does not compile with this torch ({first}); see {log}")
         built.replace(library)  # a second process that builds at the same time does no harm
-    print(f"built in {time.monotonic() - started:.0f} s: {library}", file=sys.stderr, flush=True)
+    show(f"built in {time.monotonic() - started:.0f} s: {library}", sys.stderr)
 
 
 def _command(compiler: str, built: Path) -> list[str]:
