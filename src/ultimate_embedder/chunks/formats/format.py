@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any
 from ultimate_embedder.types import Rejected
 
 Record = tuple[int, Any]  # position in the file, counted from 0, and the parsed value
+
+LARGEST_RECORD = 64 << 20  # characters of JSON, or bytes in Parquet; Qdrant takes half of it in one request
+MOST_KEYS = 8
+LONGEST_KEY = 60
 
 
 @dataclass(frozen=True)
@@ -36,5 +41,15 @@ def named(*patterns: str) -> Callable[[Path], bool]:
 
 
 def printable(text: str) -> str:
-    """The text with invalid Unicode escaped, so that it can be printed."""
-    return text.encode(errors="backslashreplace").decode()
+    """The text with invalid Unicode and control characters escaped, so that it can be printed."""
+    valid = text.encode(errors="backslashreplace").decode()
+    return "".join(
+        f"\\x{ord(character):02x}" if unicodedata.category(character) == "Cc" else character for character in valid
+    )
+
+
+def first_keys(keys: Iterable[str]) -> str:
+    """The first keys of an object, or columns of a file, for messages."""
+    names = [printable(key[:LONGEST_KEY]) + ("..." if len(key) > LONGEST_KEY else "") for key in keys]
+    more = f" and {len(names) - MOST_KEYS} more" if len(names) > MOST_KEYS else ""
+    return ", ".join(names[:MOST_KEYS]) + more or "none"
