@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import pyarrow as pa
 
 from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named, printable
 from ultimate_embedder.chunks.formats.opened import open_file
@@ -20,8 +19,11 @@ BATCH_ROWS = (1024, 256, 64, 16, 4, 1)  # rows held in memory at a time: the mos
 BATCH_BYTES = 64 << 20
 BUFFER_BYTES = 1 << 20  # of compressed pages, of each column
 LARGEST_ROW_GROUP = 1 << 30  # bytes in memory
-ROWS_PER_BYTE = 64  # of the file; what repeats more often is no collection of texts
+# of each byte of the file: what repeats more often is no collection of texts, and would fill the disk
+ROWS_PER_BYTE = 64
+BYTES_PER_BYTE = 256
 LEAST_MOST_ROWS = 1 << 20
+LEAST_MOST_BYTES = 1 << 30
 
 
 def read(path: Path, name: str) -> Iterator[Record | Rejected]:
@@ -47,7 +49,7 @@ def _open(raw: BinaryIO, name: str) -> Any:
         return Rejected(name, 0, f"not a readable Parquet file ({_first_line(error)}); 0 rows were read")
     if "text" not in columns:
         return Rejected(name, None, f'no "text" column; its columns are: {first_keys(columns)}')
-    most_rows = LEAST_MOST_ROWS + raw.seek(0, 2) * ROWS_PER_BYTE
+    most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
     if metadata.num_rows > most_rows:
         return Rejected(name, None, f"the file says that it has {metadata.num_rows:,} rows; {most_rows:,} is the limit")
     return metadata
@@ -55,25 +57,31 @@ def _open(raw: BinaryIO, name: str) -> Any:
 
 def _read_groups(raw: BinaryIO, metadata: Any, name: str) -> Iterator[Record | Rejected]:
     position = rows_read = 0
+    left_bytes = most_bytes = LEAST_MOST_BYTES + _size(raw) * BYTES_PER_BYTE
     for number in range(metadata.num_row_groups):
-        group_rows = max(0, metadata.row_group(number).num_rows)
         done = 0
         try:
-            plan = _plan(raw, metadata, number)
-            if isinstance(plan, str):
-                yield Rejected(name, position, f"row group {number} is not read: {plan}")
-            else:
-                for batch in _batches(raw, metadata, number, plan):
-                    reader = RowReader(batch, name)
-                    for row in range(batch.num_rows):
-                        yield reader.record(row, position + done)
-                        done += 1
+            for reader in _readers(raw, metadata, number, name):
+                left_bytes -= reader.bytes
+                if left_bytes < 0:
+                    reason = f"the file expands to more than {most_bytes:,} bytes, which is the limit"
+                    yield Rejected(name, position + done, f"{reason}; {rows_read + done} rows were read")
+                    return
+                for row in range(reader.rows):
+                    yield reader.record(row, position + done)
+                    done += 1
         except UNREADABLE as error:
             where = f"row group {number} is not readable" if metadata.num_row_groups > 1 else "not readable"
             reason = f"{where} ({_first_line(error)}); {rows_read + done} rows were read"
             yield Rejected(name, position + done, reason)
-        position += group_rows
+        except _TooLargeError as error:
+            yield Rejected(name, position, f"row group {number} is not read: {error}")
+        position += max(0, metadata.row_group(number).num_rows)
         rows_read += done
+
+
+class _TooLargeError(Exception):
+    """A row group may take more memory than the limit."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +92,14 @@ class _GroupPlan:
     as_dictionary: list[str]
 
 
-def _plan(raw: BinaryIO, metadata: Any, number: int) -> _GroupPlan | str:
-    """How to read a row group, or why not."""
+def _plan(raw: BinaryIO, metadata: Any, number: int) -> _GroupPlan:
+    """How to read a row group."""
     group = metadata.row_group(number)
     columns = [column_pages(raw, group.column(n), metadata.schema.column(n)) for n in range(group.num_columns)]
     fixed = sum(column.fixed_bytes() for column in columns)
     if fixed > LARGEST_ROW_GROUP:
         largest = printable(max(columns, key=ColumnPages.fixed_bytes).path)
-        return (
+        raise _TooLargeError(
             f"it may take {fixed:,} bytes of memory, most of them for {largest}; {LARGEST_ROW_GROUP:,} is the limit. "
             "Write the file with smaller pages and row groups"
         )
@@ -99,12 +107,19 @@ def _plan(raw: BinaryIO, metadata: Any, number: int) -> _GroupPlan | str:
     return _GroupPlan(rows, [column.path for column in columns if column.as_dictionary])
 
 
-def _batches(raw: BinaryIO, metadata: Any, number: int, plan: _GroupPlan) -> Iterator[pa.RecordBatch]:
+def _readers(raw: BinaryIO, metadata: Any, number: int, name: str) -> Iterator[RowReader]:
+    """Yield the rows of a row group, a batch at a time."""
     import pyarrow.parquet as pq
 
+    plan = _plan(raw, metadata, number)
     options = {"read_dictionary": plan.as_dictionary, "buffer_size": BUFFER_BYTES}
     with pq.ParquetFile(raw, metadata=metadata, **options) as file:
-        yield from file.iter_batches(plan.rows, row_groups=[number], use_threads=False)
+        for batch in file.iter_batches(plan.rows, row_groups=[number], use_threads=False):
+            yield RowReader(batch, name)
+
+
+def _size(raw: BinaryIO) -> int:
+    return os.fstat(raw.fileno()).st_size
 
 
 def _first_line(error: BaseException) -> str:

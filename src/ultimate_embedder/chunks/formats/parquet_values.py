@@ -30,11 +30,15 @@ class RowReader:
     def __init__(self, batch: pa.RecordBatch, name: str) -> None:
         self._columns = list(zip(batch.schema.names, batch.columns, strict=True))
         self._name = name
-        self._is_large = sum(expanded_bytes(column) for column in batch.columns) > LARGEST_RECORD
+        self.rows: int = batch.num_rows
+        self.bytes = sum(expanded_bytes(column) for column in batch.columns)
 
     def record(self, row: int, position: int) -> Record | Rejected:
         """The record of a row, or why it is rejected."""
-        if self._is_large and sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns) > LARGEST_RECORD:
+        if (
+            self.bytes > LARGEST_RECORD
+            and sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns) > LARGEST_RECORD
+        ):
             reason = f"the row has more than {LARGEST_RECORD:,} bytes, which is the limit"
             return Rejected(self._name, position, reason)
         record = {}
@@ -49,6 +53,9 @@ class RowReader:
                 return Rejected(self._name, position, reason)
         return position, record
 
+    def _row_bytes(self, row: int) -> int:
+        return sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns)
+
 
 def expanded_bytes(values: pa.Array) -> int:
     """The size of values in memory, with each reference to a dictionary counted as what it refers to."""
@@ -56,9 +63,14 @@ def expanded_bytes(values: pa.Array) -> int:
         return _dictionary_bytes(values)
     if isinstance(values, pa.ExtensionArray):
         return expanded_bytes(values.storage)
+    if isinstance(values, pa.MapArray):
+        start, stop = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return sum(expanded_bytes(each.slice(start, stop - start)) for each in (values.keys, values.items)) + len(
+            values
+        )
     if pa.types.is_nested(values.type):
-        inside = values.flatten()  # the fields of a struct, the items of a list
-        return sum(map(expanded_bytes, inside if isinstance(inside, list) else [inside])) + len(values)
+        flat = values.flatten()  # the fields of a struct, the items of a list
+        return sum(map(expanded_bytes, flat if isinstance(flat, list) else [flat])) + len(values)
     return int(values.nbytes)
 
 
