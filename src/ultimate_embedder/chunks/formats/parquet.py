@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named, printable
 from ultimate_embedder.chunks.formats.opened import open_file
+from ultimate_embedder.chunks.formats.parquet_footer import Leaf, RowGroup, read_footer
 from ultimate_embedder.chunks.formats.parquet_pages import ColumnPages, column_pages
 from ultimate_embedder.chunks.formats.parquet_values import UNREADABLE, RowReader
 from ultimate_embedder.types import Rejected
@@ -33,16 +34,17 @@ def read(path: Path, name: str) -> Iterator[Record | Rejected]:
         if isinstance(opened, Rejected):
             yield opened
         else:
-            yield from _read_groups(raw, opened, name)
+            yield from _read_groups(opened, name)
 
 
-def _open(raw: BinaryIO, name: str) -> Any:
-    """The file's metadata, or why it cannot be read."""
+def _open(raw: BinaryIO, name: str) -> _Opened | Rejected:
+    """The file and its metadata, or why it cannot be read."""
     import pyarrow.parquet as pq  # it loads slowly, and few collections are in Parquet
 
     try:
         with pq.ParquetFile(raw) as file:
             metadata, columns = file.metadata, file.schema_arrow.names
+            footer = read_footer(raw)
     except UnicodeDecodeError:
         return Rejected(name, None, "the name of a column is not UTF-8")
     except UNREADABLE as error:
@@ -52,16 +54,26 @@ def _open(raw: BinaryIO, name: str) -> Any:
     most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
     if metadata.num_rows > most_rows:
         return Rejected(name, None, f"the file says that it has {metadata.num_rows:,} rows; {most_rows:,} is the limit")
-    return metadata
+    return _Opened(raw, metadata, footer.leaves, footer.groups)
 
 
-def _read_groups(raw: BinaryIO, metadata: Any, name: str) -> Iterator[Record | Rejected]:
+@dataclass(frozen=True)
+class _Opened:
+    """A file and its metadata: Arrow's, and what we read ourselves."""
+
+    raw: BinaryIO
+    metadata: Any
+    leaves: tuple[Leaf, ...]
+    groups: tuple[RowGroup, ...]
+
+
+def _read_groups(file: _Opened, name: str) -> Iterator[Record | Rejected]:
     position = rows_read = 0
-    left_bytes = most_bytes = LEAST_MOST_BYTES + _size(raw) * BYTES_PER_BYTE
-    for number in range(metadata.num_row_groups):
+    left_bytes = most_bytes = LEAST_MOST_BYTES + _size(file.raw) * BYTES_PER_BYTE
+    for number, group in enumerate(file.groups):
         done = 0
         try:
-            for reader in _readers(raw, metadata, number, name):
+            for reader in _readers(file, number, name):
                 left_bytes -= reader.bytes
                 if left_bytes < 0:
                     reason = f"the file expands to more than {most_bytes:,} bytes, which is the limit"
@@ -71,12 +83,12 @@ def _read_groups(raw: BinaryIO, metadata: Any, name: str) -> Iterator[Record | R
                     yield reader.record(row, position + done)
                     done += 1
         except UNREADABLE as error:
-            where = f"row group {number} is not readable" if metadata.num_row_groups > 1 else "not readable"
+            where = f"row group {number} is not readable" if len(file.groups) > 1 else "not readable"
             reason = f"{where} ({_first_line(error)}); {rows_read + done} rows were read"
             yield Rejected(name, position + done, reason)
         except _TooLargeError as error:
             yield Rejected(name, position, f"row group {number} is not read: {error}")
-        position += max(0, metadata.row_group(number).num_rows)
+        position += group.rows
         rows_read += done
 
 
@@ -92,10 +104,10 @@ class _GroupPlan:
     as_dictionary: list[str]
 
 
-def _plan(raw: BinaryIO, metadata: Any, number: int) -> _GroupPlan:
+def _plan(file: _Opened, number: int) -> _GroupPlan:
     """How to read a row group."""
-    group = metadata.row_group(number)
-    columns = [column_pages(raw, group.column(n), metadata.schema.column(n)) for n in range(group.num_columns)]
+    chunks = zip(file.groups[number].columns, file.leaves, strict=True)
+    columns = [column_pages(file.raw, chunk, leaf) for chunk, leaf in chunks]
     fixed = sum(column.fixed_bytes() for column in columns)
     if fixed > LARGEST_ROW_GROUP:
         largest = printable(max(columns, key=ColumnPages.fixed_bytes).path)
@@ -107,14 +119,14 @@ def _plan(raw: BinaryIO, metadata: Any, number: int) -> _GroupPlan:
     return _GroupPlan(rows, [column.path for column in columns if column.as_dictionary])
 
 
-def _readers(raw: BinaryIO, metadata: Any, number: int, name: str) -> Iterator[RowReader]:
+def _readers(file: _Opened, number: int, name: str) -> Iterator[RowReader]:
     """Yield the rows of a row group, a batch at a time."""
     import pyarrow.parquet as pq
 
-    plan = _plan(raw, metadata, number)
+    plan = _plan(file, number)
     options = {"read_dictionary": plan.as_dictionary, "buffer_size": BUFFER_BYTES}
-    with pq.ParquetFile(raw, metadata=metadata, **options) as file:
-        for batch in file.iter_batches(plan.rows, row_groups=[number], use_threads=False):
+    with pq.ParquetFile(file.raw, metadata=file.metadata, **options) as opened:
+        for batch in opened.iter_batches(plan.rows, row_groups=[number], use_threads=False):
             yield RowReader(batch, name)
 
 

@@ -2,15 +2,18 @@
 
 Sizes in the file's metadata may be wrong, and a few bytes may stand for gigabytes. The header of a page is what the
 reader itself allocates memory by, and a page of another size than its header says is an error: so these are read first.
-Headers are structs of Thrift's compact protocol.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
+
+from ultimate_embedder.chunks.formats.parquet_footer import ColumnChunk, Leaf
+from ultimate_embedder.chunks.formats.thrift import ThriftError, ThriftReader
 
 FIRST_BYTES = 1 << 16  # of a header; more where it has long statistics
 LARGEST_HEADER = 16 << 20  # as in Arrow
@@ -18,12 +21,7 @@ DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 DELTA_BYTE_ARRAY = 7
 LEVEL_BYTES = 4  # of definition and repetition
 INDEX_BYTES = 4
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
 SMALL_DICTIONARY = 4096  # bytes: expanding it is no danger
-
-
-class PageHeaderError(ValueError):
-    """The header of a page is damaged."""
 
 
 @dataclass(frozen=True)
@@ -65,126 +63,66 @@ class ColumnPages:
         return int((sizes[last + 1] - sizes[:-1]).max()) + rows * self.value_bytes
 
 
-def column_pages(file: BinaryIO, chunk: Any, column: Any) -> ColumnPages:
-    """Read the page headers of a column chunk (its metadata and schema)."""
+def column_pages(file: BinaryIO, chunk: ColumnChunk, leaf: Leaf) -> ColumnPages:
+    """Read the headers of all pages of a column. Raises ThriftError."""
     sizes, values, dictionary_bytes, delta = [], [], 0, False
-    for header in _headers(file, chunk):
-        kind, size = header.get(1), header.get(2, 0)
-        described = header.get({DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, -1), {})
-        if kind == DICTIONARY_PAGE:
-            dictionary_bytes = max(dictionary_bytes, size)
-        elif described:
-            sizes.append(size)
-            values.append(described.get(1, 0))
-            delta |= described.get(2 if kind == DATA_PAGE else 4) == DELTA_BYTE_ARRAY
-    width = WIDTHS.get(column.physical_type, max(0, column.length))
-    # each value may repeat the one before it, which may be as long as the page
-    width += max(sizes, default=0) if delta else 0
+    for page in _pages(file, chunk):
+        if page.kind == DICTIONARY_PAGE:
+            dictionary_bytes = max(dictionary_bytes, page.size)
+        else:
+            sizes.append(page.size)
+            values.append(page.values)
+            delta |= page.encoding == DELTA_BYTE_ARRAY
+    # in that encoding each value may repeat the one before it, which may be as long as the page
+    width = leaf.width + (max(sizes, default=0) if delta else 0)
     return ColumnPages(
-        path=column.path,
+        path=leaf.path,
         sizes=np.array(sizes, np.int64),
         values=np.array(values, np.int64),
         dictionary_bytes=dictionary_bytes,
-        repeated=column.max_repetition_level > 0,
+        repeated=leaf.repeated,
         width=width,
     )
 
 
-def _headers(file: BinaryIO, chunk: Any) -> Any:
-    """Yield the page headers of a column chunk, in the order in which the reader sees them."""
-    at = chunk.data_page_offset
-    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None and 0 < chunk.dictionary_page_offset < at:
-        at = chunk.dictionary_page_offset
-    end = at + chunk.total_compressed_size
-    seen = 0
-    while seen < chunk.num_values and at < end:
-        header, length = _read_header(file, at)
-        sizes = (header.get(2, 0), header.get(3, 0))
-        described = header.get(5) or header.get(8) or {}
-        if not all(isinstance(size, int) and size >= 0 for size in (*sizes, described.get(1, 0))):
-            raise PageHeaderError("a page header is damaged")
-        seen += described.get(1, 0)
-        at += length + sizes[1]
-        yield header
+@dataclass(frozen=True)
+class _Page:
+    kind: int
+    size: int
+    """In memory."""
+    stored_bytes: int
+    values: int = 0
+    encoding: int = 0
 
 
-def _read_header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+def _pages(file: BinaryIO, chunk: ColumnChunk) -> Iterator[_Page]:
+    """Yield the pages of a column chunk, in the order in which the reader sees them, and as far as it reads them."""
+    at, seen = chunk.start, 0
+    while seen < chunk.values and at < chunk.stop:
+        page, header_bytes = _read_page(file, at)
+        seen += page.values
+        at += header_bytes + page.stored_bytes
+        yield page
+
+
+def _read_page(file: BinaryIO, at: int) -> tuple[_Page, int]:
     length = FIRST_BYTES
     while True:
         file.seek(at)
-        reader = _Thrift(file.read(length))
+        reader = ThriftReader(file.read(length))
         try:
-            return reader.struct(), reader.at
+            return _page(reader.struct()), reader.at
         except IndexError:
             if len(reader.data) < length or length >= LARGEST_HEADER:
-                raise PageHeaderError("a page header is damaged") from None
+                raise ThriftError from None
             length *= 4
 
 
-class _Thrift:
-    """Reads a struct of Thrift's compact protocol: integers and structs by field number; others are skipped."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def struct(self, depth: int = 0) -> dict[int, Any]:
-        fields: dict[int, Any] = {}
-        number = 0
-        if depth > 8:
-            raise PageHeaderError("a page header is damaged")
-        while kind := self._byte():
-            number = number + (kind >> 4) if kind >> 4 else self._zigzag()
-            fields[number] = self._value(kind & 15, depth)
-        return fields
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):  # a boolean is its type
-            return kind == 1
-        if kind == 3:
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._zigzag()
-        if kind == 7:
-            return self._skip(8)
-        if kind == 8:
-            return self._skip(self._varint())
-        if kind in (9, 10):
-            return self._list(depth)
-        if kind == 12:
-            return self.struct(depth + 1)
-        raise PageHeaderError("a page header is damaged")
-
-    def _list(self, depth: int) -> None:
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._varint()
-        for _ in range(count):
-            if head & 15 in (1, 2):
-                self._skip(1)
-            else:
-                self._value(head & 15, depth + 1)
-
-    def _byte(self) -> int:
-        value = self.data[self.at]
-        self.at += 1
-        return value
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-            if shift > 63:
-                raise PageHeaderError("a page header is damaged")
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def _skip(self, length: int) -> None:
-        if self.at + length > len(self.data):
-            raise IndexError
-        self.at += length
+def _page(fields: dict[int, Any]) -> _Page:
+    kind = fields.get(1)
+    described = fields.get({DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, 0), {})  # type: ignore[arg-type]
+    encoding = 2 if kind == DATA_PAGE else 4
+    numbers = [kind, fields.get(2), fields.get(3), described.get(1, 0), described.get(encoding, 0)]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise ThriftError
+    return _Page(*numbers)  # type: ignore[arg-type]
