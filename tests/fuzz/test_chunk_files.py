@@ -193,7 +193,7 @@ def test_what_is_loaded_can_be_put_into_qdrant(chunks: list[Any]) -> None:
         shard = EdgeShard.load(str(Path(folder) / "export-0"))
         try:
             for block in Points("c", "c", loaded.table, DummyVectors()).blocks():  # type: ignore[arg-type]
-                found = {str(point.id): point.payload for point in shard.retrieve(block.point_ids, True, False)}
+                found = {str(point.id): point.payload for point in shard.retrieve([*block.point_ids], True, False)}
                 assert found == {block.point_ids[row]: block.payload(row) for row in range(len(block))}
         finally:
             shard.close()

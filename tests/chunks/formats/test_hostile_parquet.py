@@ -43,13 +43,12 @@ def pool() -> Iterator[pa.MemoryPool]:
     pa.set_memory_pool(before)
 
 
-def test_a_long_value_in_every_row_is_not_held_a_thousand_times(
-    tmp_path: Path, read: Read, pool: pa.MemoryPool
-) -> None:
+def test_a_long_value_in_every_row_is_not_held_a_thousand_times(tmp_path: Path, pool: pa.MemoryPool) -> None:
     content = written({"text": [f"text {n}" for n in range(900)], "m": repeated("x" * MiB, 900)}, store_schema=False)
     assert len(content) < 100_000
     (tmp_path / NAME).write_bytes(content)
-    lengths = {len(record["m"]) for _, record in parquet.read(tmp_path / NAME, NAME)}
+    found: Iterator[Any] = parquet.read(tmp_path / NAME, NAME)
+    lengths = {len(record["m"]) for _, record in found}
     assert lengths == {MiB}
     assert pool.max_memory() < 64 * MiB  # instead of 900
 

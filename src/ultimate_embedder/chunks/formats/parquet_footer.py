@@ -82,8 +82,8 @@ def _leaves(elements: list[dict[int, Any]]) -> Iterator[Leaf]:
         if number and not children:
             yield Leaf(path, _width(element), repeated)
         if pending:
-            left, *rest = pending.pop()
-            pending.append((left - 1, *rest))  # type: ignore[arg-type]
+            left, *_ = pending[-1]
+            pending[-1] = (left - 1, *pending[-1][1:])
         if children:
             pending.append((children, path, repeated))
         while pending and pending[-1][0] <= 0:

@@ -120,9 +120,9 @@ def _read_page(file: BinaryIO, at: int) -> tuple[_Page, int]:
 
 def _page(fields: dict[int, Any]) -> _Page:
     kind = fields.get(1)
-    described = fields.get({DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, 0), {})  # type: ignore[arg-type]
-    encoding = 2 if kind == DATA_PAGE else 4
-    numbers = [kind, fields.get(2), fields.get(3), described.get(1, 0), described.get(encoding, 0)]
+    described: dict[int, Any] = fields.get(5, {}) if kind == DATA_PAGE else fields.get(8, {})
+    encoding = described.get(2 if kind == DATA_PAGE else 4, 0)
+    numbers: list[Any] = [kind, fields.get(2), fields.get(3), described.get(1, 0), encoding]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ThriftError
-    return _Page(*numbers)  # type: ignore[arg-type]
+    return _Page(*numbers)
