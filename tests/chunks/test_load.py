@@ -188,8 +188,17 @@ def test_nan_and_infinity_become_null_with_a_warning(load: Load, seen: list[Even
 def test_all_metadata_is_kept_unchanged(load: Load, seen: list[Event]) -> None:
     record = {
         "metadata": {"section_path": ["1. Einführung", "日本"], "nested": {"a": {"b": [1, [2, {"c": None}]]}}},
-        "advanced_scores": {"quality": 0.1, "big": 2**80, "tiny": 5e-324, "whole": 1.0, "off": False},
+        "advanced_scores": {
+            "quality": 0.1,
+            "big": 2**64 - 1,
+            "least": -(2**63),
+            "digits": "9" * 400,
+            "tiny": 5e-324,
+            "whole": 1.0,
+            "off": False,
+        },
         "": "no name",
+        "digits": "9" * 400,
         "x.y": "dotted",
         "$ref": "#/a",
         "Text": "capital",
@@ -200,6 +209,25 @@ def test_all_metadata_is_kept_unchanged(load: Load, seen: list[Event]) -> None:
     [kept] = records(load({A: [{"text": "one", **record}]}))
     assert json.dumps(kept) == json.dumps(record)
     assert warnings(seen) == []
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**400], ids=["2**64", "-2**63-1", "10**400"])
+def test_an_integer_of_more_than_64_bits_becomes_text_with_a_warning(
+    load: Load, seen: list[Event], number: int
+) -> None:
+    loaded = load({A: [{"text": "one", "n": number, "metadata": {"id": number, "deep": [1, number]}}]})
+    digits = str(number)
+    assert records(loaded) == [{"n": digits, "metadata": {"id": digits, "deep": [1, digits]}}]
+    assert ids(loaded) == [digits]
+    message = "record 0, n, metadata: an integer of more than 64 bits was replaced by its digits as text"
+    assert warnings(seen) == [f"{A} {message}, as Qdrant has no such number"]
+
+
+def test_what_is_replaced_in_many_records_of_a_file_is_one_warning(load: Load, seen: list[Event]) -> None:
+    loaded = load({A: [{"text": f"text {n}", "n": 10**30} for n in range(5)], B: b'[{"text": "x", "n": NaN}]'})
+    assert len(loaded.table) == 6
+    assert [message.partition(": ")[0] for message in warnings(seen)] == [f"{A} record 0, n", f"{B} record 0, n"]
+    assert warnings(seen)[0].endswith(", and in 4 more records of the file")
 
 
 def test_files_and_positions_say_where_a_chunk_came_from(load: Load) -> None:
@@ -218,9 +246,15 @@ def test_blocks_give_rows_in_load_order(load: Load, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_block_closes_early_when_its_texts_are_long(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "BLOCK_CHARACTERS", 10)
-    loaded = load({A: ["x" * 4, "y" * 6, "z" * 50, "a"]})
+    monkeypatch.setattr(table, "BLOCK_CHARACTERS", 60)
+    loaded = load({A: ["x" * 4, "y" * 6, "z" * 50, "a"]})  # ids have 24 characters, and records two
     assert [block.texts for block in loaded.table.blocks()] == [["xxxx", "yyyyyy"], ["z" * 50], ["a"]]
+
+
+def test_a_block_closes_early_when_its_records_are_large(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "BLOCK_CHARACTERS", 1000)
+    loaded = load({A: [{"text": f"text {n}", "metadata": {"page": "x" * 400}} for n in range(5)]})
+    assert [len(block.texts) for block in loaded.table.blocks()] == [3, 2]
 
 
 def test_blocks_without_a_marked_row_are_left_out(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,15 @@ def test_a_model_that_does_not_go_through_the_registry_is_padded_as_always() -> 
     assert np.array_equal(padded, packed)
 
 
+def test_rows_longer_than_a_layers_window_are_not_packed() -> None:
+    encoder = load(tiny_model("modernbert"))
+    texts = encoder.tokenize(["short", "a word " * 29, "a word " * 30, "a word " * 60])
+    assert texts.lengths.tolist() == [7, 205, 212, 422]
+    assert encoder.can_pack_rows(texts, np.array([1, 0]), CpuDevice())
+    assert not encoder.can_pack_rows(texts, np.array([2, 0]), CpuDevice())
+    assert not encoder.can_pack_rows(texts, np.array([3, 0]), CpuDevice())
+
+
 def test_being_able_to_pack_changes_nothing_for_padded_batches() -> None:
     encoder = load(tiny_model("qwen2"))
     texts = encoder.tokenize(TEXTS)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
-from tests.support.tiny_models import tiny_model
+from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
+from ultimate_embedder.models import row_cosines
 
 MiB = 1 << 20
 
@@ -39,6 +41,19 @@ def test_the_sample_gives_the_same_vectors_on_two_simulated_t4s_and_on_the_cpu(
     assert cpu.shape == sim.shape == (40, 384)
     assert (cpu * sim).sum(1).min() > 0.99999
     assert summary.collections[0].passes[0].devices == ["simulated:0", "simulated:1"]
+
+
+@pytest.mark.parametrize("architecture", ["xlm-roberta", "qwen3", "modernbert"])
+def test_texts_that_spell_out_special_tokens_get_the_vectors_of_sentence_transformers(
+    architecture: Architecture, tmp_path: Path, two_t4s: SimulatedControls
+) -> None:
+    words = ("<pad>", "[PAD]", "</s>", "<mask>", "<|endoftext|>")
+    texts = [*words, *(f"Before it, {word} and behind it" for word in words), "<pad> " * 60, "nothing special"]
+    model = str(tiny_model(architecture))
+    options: dict[str, Any] = {"devices": "simulated:2x15GiB", "precision": "fp32", "exports": "npy", "quiet": True}
+    embed(write_texts(tmp_path, texts), tmp_path / "sim", models=model, **options)
+    reference = SentenceTransformer(model, device="cpu").encode(texts)
+    assert row_cosines(vectors_of(tmp_path / "sim"), reference).min() > 0.99999
 
 
 def test_half_precision_is_close_and_said(tmp_path: Path, two_t4s: SimulatedControls) -> None:

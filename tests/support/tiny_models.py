@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-Architecture = Literal["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3"]
+Architecture = Literal["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3", "modernbert"]
 ARCHITECTURES: tuple[Architecture, ...] = ("bert", "xlm-roberta", "mpnet", "qwen2", "qwen3")
 POOLING: dict[Architecture, Any] = {
     "bert": "mean",
@@ -24,6 +24,7 @@ POOLING: dict[Architecture, Any] = {
     "mpnet": "mean",
     "qwen2": "lasttoken",
     "qwen3": "lasttoken",
+    "modernbert": "cls",
 }
 # <s> first and <pad> second, as in RoBERTa: position ids depend on the padding id
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -153,6 +154,9 @@ def _config(architecture: Architecture, hidden: int, layers: int, max_tokens: in
     if architecture in ("qwen2", "qwen3"):
         sizes |= {"num_key_value_heads": 2, "eos_token_id": SPECIAL.index("</s>"), "head_dim": hidden // 4}
         sizes |= {"tie_word_embeddings": True}
+    if architecture == "modernbert":
+        # each token sees 210 on both sides: all of a short text, and not of a long one
+        sizes |= {"local_attention": 420, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2}
     return transformers.AutoConfig.for_model(architecture, **sizes)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ultimate_embedder.types import Chunk
 
 BLOCK_ROWS = 1024
-BLOCK_CHARACTERS = 8 << 20  # a block closes early when its texts are long
+BLOCK_CHARACTERS = 8 << 20  # a block closes early when its texts or records are long
 
 _SCHEMA = pa.schema(
     [
@@ -117,7 +117,7 @@ class ChunkTableWriter:
     def add(self, chunk: Chunk) -> None:
         """Append one chunk."""
         self._pending.append(chunk)
-        self._pending_characters += len(chunk.text)
+        self._pending_characters += len(chunk.id) + len(chunk.text) + len(chunk.record)
         if len(self._pending) >= BLOCK_ROWS or self._pending_characters >= BLOCK_CHARACTERS:
             self._write_block()
 

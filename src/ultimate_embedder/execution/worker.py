@@ -178,7 +178,7 @@ class Worker:
         before = device.hold_ceiling()
         device.reset_peak()
         lengths = texts.lengths[batch.rows]
-        packed = self._is_packed(lengths)
+        packed = self._is_packed(texts, batch.rows)
         predicted = self._runner.predicted_bytes(lengths, packed)
         begun = device.mark()
         launched = self._runner.run(texts, batch.rows, packed)
@@ -205,6 +205,9 @@ class Worker:
             ended=self._idle_since,
         )
 
-    def _is_packed(self, lengths: np.ndarray) -> bool:
-        """Whether rows of these lengths are laid end to end: by rule, where the model can; never by what is faster."""
-        return self._packs and bool(lengths.min() != lengths.max()) and self._seat.encoder.can_pack(self.device)
+    def _is_packed(self, texts: TokenizedTexts, rows: np.ndarray) -> bool:
+        """Whether these rows are laid end to end: by rule, where the model can; never by what is faster."""
+        lengths = texts.lengths[rows]
+        if not self._packs or lengths.min() == lengths.max():
+            return False
+        return self._seat.encoder.can_pack_rows(texts, rows, self.device)

@@ -26,6 +26,7 @@ Groups = tuple[tuple[int, int], ...]  # (rows, length) in the order of the token
 
 _groups: ContextVar[Groups | None] = ContextVar("groups", default=None)
 _in_pieces: ContextVar[bool] = ContextVar("in pieces", default=False)
+_windows: ContextVar[list[int] | None] = ContextVar("windows", default=None)
 _has_padding: ContextVar[bool | None] = ContextVar("has padding", default=None)  # unknown
 
 
@@ -54,6 +55,17 @@ def packed(groups: Groups) -> Iterator[None]:
         yield
     finally:
         _groups.reset(token)
+
+
+@contextlib.contextmanager
+def noted_windows() -> Iterator[list[int]]:
+    """The windows of the layers that run within the block and attend only to tokens nearby: how far, in tokens."""
+    windows: list[int] = []
+    token = _windows.set(windows)
+    try:
+        yield windows
+    finally:
+        _windows.reset(token)
 
 
 @contextlib.contextmanager
@@ -130,6 +142,7 @@ def _register() -> None:
 
     def mask(*arguments: Any, **options: Any) -> Any:
         if _groups.get() is not None:
+            _note_window(options)
             return None
         options |= _told_of_padding(options)
         if _in_pieces.get() and not arguments:  # all by name, as transformers itself calls it
@@ -138,6 +151,12 @@ def _register() -> None:
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
+
+
+def _note_window(options: dict[str, Any]) -> None:
+    windows, window = _windows.get(), options.get("local_size")
+    if windows is not None and window is not None:
+        windows.append(window)
 
 
 def _told_of_padding(options: dict[str, Any]) -> dict[str, Any]:

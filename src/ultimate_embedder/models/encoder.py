@@ -26,7 +26,7 @@ from ultimate_embedder.models.metadata import (
     own_prompt,
     token_limit,
 )
-from ultimate_embedder.models.packed import PackingTrial, lay_end_to_end, try_packing
+from ultimate_embedder.models.packed import PackingCheck, PackingTrial, lay_end_to_end, padding_ids, try_packing
 from ultimate_embedder.models.peak import PeakPredictor
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.runtimes import Runtime
@@ -115,6 +115,12 @@ class Encoder(LoadedModel):
                 self._packing = self._try_packing(device)
         return self._packing is not None and self._packing.first_position is not None
 
+    def can_pack_rows(self, texts: TokenizedTexts, rows: np.ndarray, device: ModelDevice) -> bool:
+        """Whether these rows can be run without padding: not if they spell out a padding token that matters."""
+        if not self.can_pack(device) or self._packing is None:
+            return False
+        return self._packing.allows([texts.rows[row] for row in rows])
+
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
         """Pad the given rows to the longest of them, or concatenate them (`packed`)."""
         if packed and self._packing is not None and self._packing.first_position is not None:
@@ -162,17 +168,19 @@ class Encoder(LoadedModel):
     def _try_packing(self, device: ModelDevice) -> PackingTrial | None:
         if not self.tokenizes:
             return PackingTrial(None)
-        texts = self.tokenize(CANARY)
-        rows = np.argsort(-texts.lengths, kind="stable")
+        longest_first = sorted(self.tokenize(CANARY).rows, key=len, reverse=True)
 
-        def vectors(batch: TokenBatch) -> np.ndarray:
-            return np.asarray(self.forward(batch).cpu().numpy())
+        def vectors(rows: Sequence[np.ndarray], first_position: int | None = None) -> np.ndarray:
+            texts = TokenizedTexts(list(rows), np.array([len(row) for row in rows]), np.zeros(len(rows), bool))
+            every = np.arange(len(rows))
+            packed = None if first_position is None else self._packed_batch(texts, every, first_position)
+            return np.asarray(self.forward(packed or self.batch(texts, every)).cpu().numpy())
 
         return try_packing(
             self.transformer,
-            padded=lambda: vectors(self.batch(texts, rows)),
-            packed=lambda first_position: vectors(self._packed_batch(texts, rows, first_position)),
-            dtype=self.dtype,
+            longest_first,
+            self.tokenizer.padding_ids | padding_ids(self.transformer),
+            PackingCheck(padded=vectors, packed=vectors, dtype=self.dtype),
             is_out_of_memory=device.is_out_of_memory,
         )
 

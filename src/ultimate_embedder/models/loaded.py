@@ -87,6 +87,10 @@ class LoadedModel(ABC):
         """Whether a batch can be run without padding, on the device of the weights."""
         return False
 
+    def can_pack_rows(self, texts: TokenizedTexts, rows: np.ndarray, device: ModelDevice) -> bool:
+        """Whether a batch of these rows can."""
+        return False
+
     @property
     def layers(self) -> int:
         """How many repeated layers it has; 0 if it has none."""

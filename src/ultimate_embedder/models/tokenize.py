@@ -56,6 +56,12 @@ class Tokenizer:
         settings = (self._tokenizer.truncation_side, self._max_tokens, self._prompt)
         return hashlib.sha256(f"{settings} {_without_state(backend)}".encode()).hexdigest()[:16]
 
+    @property
+    def padding_ids(self) -> frozenset[int]:
+        """The id that rows are padded with, if there is one."""
+        padding_id = getattr(self._tokenizer, "pad_token_id", None)
+        return frozenset() if padding_id is None else frozenset([padding_id])
+
     def pad(self, rows: Sequence[np.ndarray], length: int | None = None) -> dict[str, Any]:
         """Features of these rows, padded to `length`, or to the longest of them."""
         import torch

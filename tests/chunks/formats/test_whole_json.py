@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.chunks.conftest import AGAIN, NAME, READ_TWO, TWO, Load, Read, as_json, as_lines
+from ultimate_embedder.chunks.formats import json_text, whole_json
+from ultimate_embedder.chunks.formats.json_list import TOO_LONG
 from ultimate_embedder.types import Rejected
 
 
@@ -64,6 +69,49 @@ def test_an_empty_json_file_is_rejected(read: Read) -> None:
     assert read(b"") == [Rejected(NAME, None, "the file is empty")]
 
 
-def test_json_nested_beyond_reading_is_rejected(read: Read) -> None:
-    content = b"[" * 100_000 + b"]" * 100_000
-    assert read(content) == [Rejected(NAME, None, "the JSON is nested too deeply")]
+def test_a_record_nested_beyond_reading_rejects_only_itself(read: Read) -> None:
+    deep = b"[" * 100_000 + b'"]\\""' + b"]" * 100_000
+    rejected = Rejected(NAME, 1, "the record is nested too deeply")
+    assert read(b'["one", ' + deep + b', "two"]') == [(0, "one"), rejected, (2, "two")]
+    assert read(b'{"chunks": ["one", ' + deep + b', "two"], "n": 1}') == [(0, "one"), rejected, (2, "two")]
+    assert read(b'{"meta": ' + deep + b', "chunks": ["one", "two"]}') == [(0, "one"), (1, "two")]
+    assert read(deep) == [Rejected(NAME, 0, "the record is nested too deeply")]
+
+
+def test_an_object_nested_beyond_reading_is_rejected(read: Read) -> None:
+    assert read(b'{"a":' * 100_000 + b"1" + b"}" * 100_000) == [Rejected(NAME, None, "the JSON is nested too deeply")]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_a_list_is_read_in_blocks_of_any_size(read: Read, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(json_text, "BLOCK_CHARACTERS", block)
+    records: list[Any] = [-1.5e-7, 123456, True, None, "é😀 \\", {"text": "one", "n": [1, {"a": 2}]}, [], {}]
+    assert read(json.dumps(records, indent=1).encode()) == list(enumerate(records))
+    *kept, rejected = read(json.dumps(records, indent=1).encode()[:-1] + b",\n x]")
+    assert kept == list(enumerate(records))
+    line, column = json.dumps(records, indent=1).count("\n") + 2, 2
+    assert rejected.reason.startswith(f"not valid JSON (Expecting value) at line {line} column {column}; the 8 records")
+
+
+@pytest.mark.parametrize("longest", [20, 70])
+def test_a_record_beyond_the_limit_rejects_only_itself(
+    read: Read, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    monkeypatch.setattr(json_text, "BLOCK_CHARACTERS", 8)
+    monkeypatch.setattr(json_text, "LARGEST_RECORD", longest)
+    long = json.dumps({"text": 'x\\"]}' * 200, "deep": [[["["]]]})
+    kept = [{"text": "one"}, "two"]
+    assert read(f'["a", {long}, {json.dumps(kept[0])}, "{"y" * 500}", "two"]'.encode()) == [
+        (0, "a"),
+        Rejected(NAME, 1, TOO_LONG),
+        (2, kept[0]),
+        Rejected(NAME, 3, TOO_LONG),
+        (4, "two"),
+    ]
+
+
+def test_an_object_beyond_the_limit_is_rejected(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_json, "LARGEST_OBJECT", 100)
+    [rejected] = read(json.dumps({"chunks": ["word " * 50]}, indent=1).encode())
+    assert rejected.reason.startswith("the file is an object of more than")
+    assert read(json.dumps(["word " * 50], indent=1).encode()) == [(0, "word " * 50)]

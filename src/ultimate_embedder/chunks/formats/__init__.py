@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ultimate_embedder.chunks.formats import json_lines, parquet, whole_json
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
 
-__all__ = ["FORMATS", "ChunkFormat", "Record", "chunk_file_names", "find_format", "named"]
+__all__ = ["FORMATS", "ChunkFormat", "Record", "chunk_file_names", "find_format", "first_keys", "named"]
 
 FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parquet.FORMAT)
 

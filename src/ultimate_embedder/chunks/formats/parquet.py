@@ -2,69 +2,141 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import pyarrow as pa
-
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats.opened import open_file
+from ultimate_embedder.chunks.formats.parquet_footer import Leaf, RowGroup, read_footer
+from ultimate_embedder.chunks.formats.parquet_pages import ColumnPages, column_pages
+from ultimate_embedder.chunks.formats.parquet_values import UNREADABLE, RowReader
+from ultimate_embedder.terminal import printable
 from ultimate_embedder.types import Rejected
 
 PATTERNS = ("*.parquet",)
-PARQUET_ROWS = 1024  # rows held in memory at a time
+BATCH_ROWS = (1024, 256, 64, 16, 4, 1)  # rows held in memory at a time: the most that fit
+BATCH_BYTES = 64 << 20
+BUFFER_BYTES = 1 << 20  # of compressed pages, of each column
+LARGEST_ROW_GROUP = 1 << 30  # bytes in memory
+# of each byte of the file: what repeats more often is no collection of texts, and would fill the disk
+ROWS_PER_BYTE = 64
+BYTES_PER_BYTE = 256
+LEAST_MOST_ROWS = 1 << 20
+LEAST_MOST_BYTES = 1 << 30
 
 
 def read(path: Path, name: str) -> Iterator[Record | Rejected]:
-    """Yield the rows as records; of a damaged file, those before the damage."""
+    """Yield the rows as records; of a damaged file, those of the row groups that are not."""
+    with open_file(path) as raw:
+        opened = _open(raw, name)
+        if isinstance(opened, Rejected):
+            yield opened
+        else:
+            yield from _read_groups(opened, name)
+
+
+def _open(raw: BinaryIO, name: str) -> _Opened | Rejected:
+    """The file and its metadata, or why it cannot be read."""
     import pyarrow.parquet as pq  # it loads slowly, and few collections are in Parquet
 
-    position = 0
     try:
-        with pq.ParquetFile(path) as file:
-            columns = file.schema_arrow.names
-            if "text" not in columns:
-                yield Rejected(name, None, f'no "text" column; its columns are: {", ".join(columns)}')
-                return
-            for batch in file.iter_batches(PARQUET_ROWS):
-                for row in range(batch.num_rows):
-                    yield _record(batch, row, name, position)
-                    position += 1
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and not position:
-            raise
-        reason = f"not a readable Parquet file ({str(error).splitlines()[0]}); {position} rows were read"
-        yield Rejected(name, position, reason)
+        with pq.ParquetFile(raw) as file:
+            metadata, columns = file.metadata, file.schema_arrow.names
+            footer = read_footer(raw)
+    except UnicodeDecodeError:
+        return Rejected(name, None, "the name of a column is not UTF-8")
+    except UNREADABLE as error:
+        return Rejected(name, 0, f"not a readable Parquet file ({_first_line(error)}); 0 rows were read")
+    if "text" not in columns:
+        return Rejected(name, None, f'no "text" column; its columns are: {first_keys(columns)}')
+    most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
+    if metadata.num_rows > most_rows:
+        return Rejected(name, None, f"the file says that it has {metadata.num_rows:,} rows; {most_rows:,} is the limit")
+    return _Opened(raw, metadata, footer.leaves, footer.groups)
 
 
-def _record(batch: pa.RecordBatch, row: int, name: str, position: int) -> Record | Rejected:
-    record = {}
-    for column, values in zip(batch.schema.names, batch.columns, strict=True):
+@dataclass(frozen=True)
+class _Opened:
+    """A file and its metadata: Arrow's, and what we read ourselves."""
+
+    raw: BinaryIO
+    metadata: Any
+    leaves: tuple[Leaf, ...]
+    groups: tuple[RowGroup, ...]
+
+
+def _read_groups(file: _Opened, name: str) -> Iterator[Record | Rejected]:
+    position = rows_read = 0
+    left_bytes = most_bytes = LEAST_MOST_BYTES + _size(file.raw) * BYTES_PER_BYTE
+    for number, group in enumerate(file.groups):
+        done = 0
         try:
-            record[column] = _plain(values[row].as_py())
-        except UnicodeDecodeError:
-            return Rejected(name, position, f'the column "{column}" is not UTF-8 in this row')
-        except (ValueError, OverflowError):  # a time that Python cannot represent: nanoseconds, the year 20000
-            record[column] = _as_text(values[row])
-    return position, record
+            for reader in _readers(file, number, name):
+                left_bytes -= reader.bytes
+                if left_bytes < 0:
+                    reason = f"the file expands to more than {most_bytes:,} bytes, which is the limit"
+                    yield Rejected(name, position + done, f"{reason}; {rows_read + done} rows were read")
+                    return
+                for row in range(reader.rows):
+                    yield reader.record(row, position + done)
+                    done += 1
+        except UNREADABLE as error:
+            where = f"row group {number} is not readable" if len(file.groups) > 1 else "not readable"
+            reason = f"{where} ({_first_line(error)}); {rows_read + done} rows were read"
+            yield Rejected(name, position + done, reason)
+        except _TooLargeError as error:
+            yield Rejected(name, position, f"row group {number} is not read: {error}")
+        position += group.rows
+        rows_read += done
 
 
-def _as_text(value: pa.Scalar) -> str:
-    try:
-        return str(value.cast(pa.string()).as_py())
-    except pa.ArrowInvalid:
-        return str(value.value)
+class _TooLargeError(Exception):
+    """A row group may take more memory than the limit."""
 
 
-def _plain(value: Any) -> Any:
-    """Convert types that JSON does not have (dates, bytes, decimals) to text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return value.hex() if isinstance(value, bytes) else str(value)
+@dataclass(frozen=True)
+class _GroupPlan:
+    """How to read a row group in bounded memory."""
+
+    rows: int
+    as_dictionary: list[str]
+
+
+def _plan(file: _Opened, number: int) -> _GroupPlan:
+    """How to read a row group."""
+    chunks = zip(file.groups[number].columns, file.leaves, strict=True)
+    columns = [column_pages(file.raw, chunk, leaf) for chunk, leaf in chunks]
+    fixed = sum(column.fixed_bytes() for column in columns)
+    if fixed > LARGEST_ROW_GROUP:
+        largest = printable(max(columns, key=ColumnPages.fixed_bytes).path)
+        raise _TooLargeError(
+            f"it may take {fixed:,} bytes of memory, most of them for {largest}; {LARGEST_ROW_GROUP:,} is the limit. "
+            "Write the file with smaller pages and row groups"
+        )
+    rows = next((rows for rows in BATCH_ROWS if sum(c.bytes_of_rows(rows) for c in columns) <= BATCH_BYTES), 1)
+    return _GroupPlan(rows, [column.path for column in columns if column.as_dictionary])
+
+
+def _readers(file: _Opened, number: int, name: str) -> Iterator[RowReader]:
+    """Yield the rows of a row group, a batch at a time."""
+    import pyarrow.parquet as pq
+
+    plan = _plan(file, number)
+    options = {"read_dictionary": plan.as_dictionary, "buffer_size": BUFFER_BYTES}
+    with pq.ParquetFile(file.raw, metadata=file.metadata, **options) as opened:
+        for batch in opened.iter_batches(plan.rows, row_groups=[number], use_threads=False):
+            yield RowReader(batch, name)
+
+
+def _size(raw: BinaryIO) -> int:
+    return os.fstat(raw.fileno()).st_size
+
+
+def _first_line(error: BaseException) -> str:
+    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
 
 
 FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read)

@@ -1,0 +1,120 @@
+"""The rows of a Parquet batch as plain records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ultimate_embedder.chunks.formats.format import LARGEST_RECORD, Record, first_keys
+from ultimate_embedder.types import Rejected
+
+# what Arrow raises for files and values that it cannot read: its own errors and Python's
+UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    NotImplementedError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+)
+
+
+class RowReader:
+    """Converts the rows of a batch one by one."""
+
+    def __init__(self, batch: pa.RecordBatch, name: str) -> None:
+        self._columns = list(zip(batch.schema.names, batch.columns, strict=True))
+        self._name = name
+        self.rows: int = batch.num_rows
+        self.bytes = sum(expanded_bytes(column) for column in batch.columns)
+
+    def record(self, row: int, position: int) -> Record | Rejected:
+        """The record of a row, or why it is rejected."""
+        if (
+            self.bytes > LARGEST_RECORD
+            and sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns) > LARGEST_RECORD
+        ):
+            reason = f"the row has more than {LARGEST_RECORD:,} bytes, which is the limit"
+            return Rejected(self._name, position, reason)
+        record = {}
+        for name, column in self._columns:
+            try:
+                value = _value(column[row])
+                record[name] = value.decode() if name == "text" and isinstance(value, bytes) else _plain(value)
+            except UnicodeDecodeError:
+                return Rejected(self._name, position, f'the column "{first_keys([name])}" is not UTF-8 in this row')
+            except UNREADABLE as error:
+                reason = f'the column "{first_keys([name])}" cannot be read in this row ({type(error).__name__})'
+                return Rejected(self._name, position, reason)
+        return position, record
+
+    def _row_bytes(self, row: int) -> int:
+        return sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns)
+
+
+def expanded_bytes(values: pa.Array) -> int:
+    """The size of values in memory, with each reference to a dictionary counted as what it refers to."""
+    if isinstance(values, pa.DictionaryArray):
+        return _dictionary_bytes(values)
+    if isinstance(values, pa.ExtensionArray):
+        return expanded_bytes(values.storage)
+    if isinstance(values, pa.MapArray):
+        start, stop = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return sum(expanded_bytes(each.slice(start, stop - start)) for each in (values.keys, values.items)) + len(
+            values
+        )
+    if pa.types.is_nested(values.type):
+        flat = values.flatten()  # the fields of a struct, the items of a list
+        return sum(map(expanded_bytes, flat if isinstance(flat, list) else [flat])) + len(values)
+    return int(values.nbytes)
+
+
+def _dictionary_bytes(values: pa.DictionaryArray) -> int:
+    import pyarrow.compute as pc  # it loads slowly
+
+    kind = values.type.value_type
+    references = int(values.indices.nbytes)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or _is_large(kind):
+        lengths = pc.binary_length(values.dictionary)
+        return references + int(pc.sum(lengths.take(values.indices)).as_py() or 0)
+    return references + len(values) * (int(values.dictionary.nbytes) // max(1, len(values.dictionary)))
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise
+    except UNREADABLE:  # a time that Python cannot represent: nanoseconds, the year 20000
+        return _as_text(scalar)
+
+
+def _as_text(scalar: pa.Scalar) -> str:
+    try:
+        return str(scalar.cast(pa.string()).as_py())
+    except UnicodeDecodeError:
+        raise
+    except UNREADABLE:
+        return str(scalar.value if hasattr(scalar, "value") else scalar)
+
+
+def _plain(value: Any) -> Any:
+    """Convert types that JSON does not have (dates, bytes, decimals) to text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if hasattr(value, "tolist"):  # of numpy: a number of half precision, a tensor
+        return _plain(value.tolist())
+    return value.hex() if isinstance(value, bytes) else str(value)
