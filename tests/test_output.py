@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,14 @@ def test_leftovers_of_killed_runs_are_removed_everywhere_and_nothing_else(tmp_pa
     Output(tmp_path).remove_leftovers()
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert left == sorted([*theirs, "docs/.upload.json.0123abcd.partial"])
+
+
+def test_a_run_that_skips_a_collection_removes_leftovers_too(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": [str(tiny_model("bert"))], "exports": ["npy"], "quiet": True}
+    chunks = write_chunks([{"text": "a text"}])
+    embed(chunks, tmp_path / "out", **options)
+    left = tmp_path / "out" / "docs" / ".chunks.parquet.0123abcd.partial"
+    left.touch()
+    summary = embed(chunks, tmp_path / "out", skip_existing=True, **options)
+    assert [each.status for each in summary.collections] == ["skipped_existing"]
+    assert not left.exists()
