@@ -447,9 +447,9 @@ def test_one_target_for_several_collections_is_refused(out: Path, server: Qdrant
 
 
 def test_one_collection_of_several_may_have_a_target_of_its_own(out: Path, server: QdrantServer, send: Send) -> None:
-    (report,) = send(out / "notes", target="mine, with a / and a ?")
+    (report,) = send(out / "notes", target="mine, with a # and a ?")
     assert (report.collection, report.counted) == ("notes", 20)
-    assert list(server.collections) == ["mine, with a / and a ?"]
+    assert list(server.collections) == ["mine, with a # and a ?"]
 
 
 def test_a_folder_without_points_says_how_to_make_them(tmp_path: Path, send: Send) -> None:
