@@ -63,9 +63,11 @@ class PointsFile:
                 yield batch.column("point_id").to_pylist()
 
     def batches(self, rows: int) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
-        """Yield point ids, vectors by name and payloads, `rows` at a time."""
+        """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
         with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(rows):
+            # not across row groups: these are small where records are large
+            groups = range(file.num_row_groups)
+            for batch in (each for group in groups for each in file.iter_batches(rows, row_groups=[group])):
                 columns = {name: batch.column(name) for name in batch.schema.names}
                 vectors = {
                     spec.name: columns.pop(vector_column(spec.name)).flatten().to_numpy().reshape(len(batch), spec.dim)
