@@ -350,3 +350,17 @@ def test_the_docling_sample_is_40_points_each_nearest_to_itself(docling_sample: 
         (nearest,) = shard.query(QueryRequest(query=Query.Nearest(vector.tolist()), limit=1))
         assert str(nearest.id) == point
     shard.close()
+
+
+def test_large_records_are_read_back_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ultimate_embedder.chunks import table
+
+    monkeypatch.setattr(table, "BLOCK_CHARACTERS", 10_000)
+    (tmp_path / "chunks").mkdir()
+    records = [{"text": f"text {n}", "page": "x" * 3000} for n in range(10)]
+    (tmp_path / "chunks" / "a_chunks.json").write_text(json.dumps(records))
+    run(tmp_path / "chunks", tmp_path / "out", exports=["parquet"])
+    [file] = (tmp_path / "out").rglob("chunks.parquet")
+    batches = list(PointsFile.open(file).batches(128))
+    assert [len(ids) for ids, _, _ in batches] == [4, 4, 2]
+    assert [payload["text"] for _, _, payloads in batches for payload in payloads] == [f"text {n}" for n in range(10)]

@@ -24,6 +24,7 @@ from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted, Warned
 from ultimate_embedder.export import UploadReport, point_id, upload, upload_state
+from ultimate_embedder.export.journal import read_export_journal, write_export_journal
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.retry import RetryPolicy
 
@@ -128,10 +129,9 @@ def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     path = folder / "chunks.parquet"
     table = pq.read_table(path)
     pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
-    journal = folder / "store" / "exports.json"
-    noted = json.loads(journal.read_text())
-    noted["parquet"]["sha256"] = file_sha256(path)
-    journal.write_text(json.dumps(noted))
+    journal = read_export_journal(folder)
+    journal["parquet"]["sha256"] = file_sha256(path)
+    write_export_journal(folder, journal)
 
 
 def with_texts(texts: list[str]) -> Callable[[pa.Table], pa.Table]:

@@ -60,6 +60,8 @@ class DummyVectors:
 
     vectors = (VectorSpec(UNNAMED, DIM),)
     identity = "dummy"
+    identities: tuple[Any, ...] = ()
+    fingerprints: tuple[str, ...] = ()
     fusion = "none"
 
     def holds(self, keys: np.ndarray) -> np.ndarray:

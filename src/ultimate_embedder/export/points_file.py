@@ -81,7 +81,7 @@ class PointsFile:
             yield batch.column("point_id").to_pylist()
 
     def batches(self, rows: int) -> Iterator[Batch]:
-        """Yield point ids, vectors by name and payloads, `rows` at a time."""
+        """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
         start = 0
         for batch in self._read(rows, None):
             with _in_words(self.path, start):
@@ -95,7 +95,11 @@ class PointsFile:
         with _in_words(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
         with file:
-            batches = file.iter_batches(rows, columns=columns)
+            # not across row groups: these are small where records are large
+            groups = range(file.num_row_groups)
+            batches = (
+                each for group in groups for each in file.iter_batches(rows, row_groups=[group], columns=columns)
+            )
             while True:
                 with _in_words(self.path):
                     batch = next(batches, None)
