@@ -6,17 +6,18 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, in_one_line, names_any
 from ultimate_embedder.devices.limits import MemoryLimits
-from ultimate_embedder.devices.lost import is_doubtful, never_free, says_lost
+from ultimate_embedder.devices.lost import PinnedMemory, is_doubtful, says_lost
+from ultimate_embedder.devices.transfers import Transfers
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 _hanging: weakref.WeakSet[AcceleratorDevice] = weakref.WeakSet()
@@ -78,9 +79,9 @@ class AcceleratorDevice:
         self._limit_fraction: float | None = None
         self._vendor = vendor or Vendor()
         self._outside = _Outside(0, 0)
+        self._pinned = PinnedMemory()
         self.last_snapshot = MemorySnapshot(self.name, self._total_bytes, 0, 0, 0, 0, 0, 0, self._ceiling_bytes)
-        # one for each way: a batch must not wait on its way in for the results of the one before
-        self._sending, self._fetching = self.side_stream(), self.side_stream()
+        self._transfers = Transfers(self, partial(self._module.Event, blocking=True))
 
     @property
     def capability(self) -> Capability:
@@ -113,37 +114,17 @@ class AcceleratorDevice:
 
     def send(self, features: Features) -> Features:
         """Start to copy a batch from pinned memory, beside what the device computes."""
-        import torch
+        return self._transfers.send(features)
 
-        computing = self.current_stream()
-        sent = dict(features)
-        with self.kept_if_lost(sent), self.use_stream(self._sending):
-            for name, value in features.items():
-                if isinstance(value, torch.Tensor):
-                    sent[name] = self.pin(value).to(self.torch_device, non_blocking=True)
-                    sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
-            computing.wait_stream(self._sending)
-        return sent
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Compute with what was sent."""
+        return self._transfers.in_use()
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """Start to copy results into pinned memory, beside what the device computes next."""
-        import torch
-
         if vectors.device.type == "cpu":  # some models return their results on the host
             return lambda: vectors.numpy()
-        self._fetching.wait_stream(self.current_stream())
-        with self.kept_if_lost(vectors), self.use_stream(self._fetching):
-            host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
-            host.copy_(vectors, non_blocking=True)
-            vectors.record_stream(self._fetching)
-            fetched = self._module.Event(blocking=True)  # who waits for it must not keep a core busy
-            fetched.record(self._fetching)
-
-        def wait() -> np.ndarray:
-            fetched.synchronize()
-            return host.numpy()
-
-        return wait
+        return self._transfers.fetch(vectors, used)
 
     def mark(self) -> DeviceMark:
         """An event, when the device gets to it."""
@@ -226,7 +207,10 @@ class AcceleratorDevice:
             return isinstance(error, torch.OutOfMemoryError)
         if names_any(str(error), NO_ROOM):
             return True
-        return names_any(str(error), NO_ROOM_IF_LITTLE_IS_FREE) and self.snapshot().free_bytes < LITTLE_FREE_BYTES
+        if self.lost is not None or not names_any(str(error), NO_ROOM_IF_LITTLE_IS_FREE):
+            return False
+        free_bytes = self.snapshot().free_bytes
+        return self.lost is None and free_bytes < LITTLE_FREE_BYTES  # a card that is found lost has nothing free either
 
     def try_kernel(self) -> None:
         """Compute something small; raises what a card raises that torch sees and cannot use."""
@@ -256,6 +240,7 @@ class AcceleratorDevice:
     def retire(self, reason: str, *, hangs: bool = False) -> None:
         """Ask nothing of the card any more: it is lost, or it hangs and whoever asks it would hang too."""
         self.lost = self.lost or reason
+        self._pinned.never_free()
         if hangs:
             _hanging.add(self)
 
@@ -268,16 +253,6 @@ class AcceleratorDevice:
             if not self.is_lost(error):
                 raise
             self.retire(in_one_line(error))
-
-    @contextlib.contextmanager
-    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
-        """Never free these tensors, which another stream uses, if the card is lost meanwhile."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.is_lost(error):
-                never_free(tensors, error, [self.torch_device])
-            raise
 
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
@@ -294,6 +269,8 @@ class AcceleratorDevice:
         """Let libraries give back what they keep, on this device and the others of its kind."""
         with self._retired_if_lost():  # also where this one is lost: the others' go with the same call
             self._vendor.clear_workspaces()
+            if self.lost is None:
+                self._transfers.release()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""
@@ -317,6 +294,8 @@ class AcceleratorDevice:
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same in memory that a device can copy from and to by itself; where there is none left, copies wait."""
         try:
-            return tensor.pin_memory()
+            pinned = tensor.pin_memory()
         except RuntimeError:
             return tensor
+        self._pinned.add(pinned)
+        return pinned

@@ -101,7 +101,11 @@ class CpuDevice:
         """Nothing to copy."""
         return features
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Nothing runs ahead."""
+        return contextlib.nullcontext()
+
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """The results, which are there."""
         return vectors.numpy
 
@@ -155,10 +159,6 @@ class CpuDevice:
 
     def retire(self, reason: str, *, hangs: bool = False) -> None:
         """Nothing to retire."""
-
-    def kept_if_lost(self, tensors: Any) -> contextlib.AbstractContextManager[None]:
-        """Nothing to keep."""
-        return contextlib.nullcontext()
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
-from ultimate_embedder.devices.lost import never_free
+from ultimate_embedder.devices.lost import keeping
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, Stream, StreamEvent
 
@@ -47,9 +47,9 @@ class DeviceGroup:
         """Nothing yet: each member is sent its rows when the batch is split."""
         return features
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """From the first member, where results are gathered."""
-        return self.members[0].fetch(vectors)
+        return self.members[0].fetch(vectors, used)
 
     def mark(self) -> Mark:
         """Of the first member, which ends last."""
@@ -85,16 +85,9 @@ class DeviceGroup:
         for device in broken or self.members:
             device.retire(reason, hangs=hangs)
 
-    @contextlib.contextmanager
-    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
-        """Never free tensors on the members that are lost within the block."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.is_lost(error):
-                broken = [device.torch_device for device in self.members if not device.works()]
-                never_free(tensors, error, broken)
-            raise
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Compute with what was sent; `nn.DataParallel` copies it on streams of its own."""
+        return keeping(sent, self.is_lost, lambda: [each.torch_device for each in self.members if not each.works()])
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""
@@ -120,7 +113,7 @@ class DeviceGroup:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that a member has no room."""
-        return self.members[0].is_out_of_memory(error)
+        return any(device.is_out_of_memory(error) for device in self.members)
 
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""

@@ -117,7 +117,7 @@ class SimulatedControls:
         self._extension.clear_workspaces()
 
     def die_after(self, device: int, operations: int, message: str, *, all_devices: bool = False) -> None:
-        """Let a device die when it has done so many more kernels and copies; it raises `message` from then on.
+        """Let a device die of the kernel or copy after so many more; whoever asks it next is told so with `message`.
 
         `all_devices`: every other device of the process raises it too, as after some errors of a card.
         """
