@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -114,3 +116,25 @@ def test_memory_of_streamed_layers_is_given_back_after_the_last_copy_when_a_forw
         hook.remove()
         stream.close()
     torch.ones(8, device="simulated:0")
+
+
+def test_streamed_weights_of_a_device_that_died_are_never_unpinned(
+    device: AcceleratorDevice, batch: TokenBatch
+) -> None:
+    """Else torch would end the process."""
+    controls = simulate([GiB])
+    encoder = load_encoder(resolve_model(str(tiny_model("bert", hidden=128, layers=6))), "float32", "cpu")
+    stream = LayerStream(encoder.model, device)
+    controls.die_after(0, 120, "CUDA error: unspecified launch failure")
+    with pytest.raises(RuntimeError, match="unspecified launch failure"), stream.running():
+        encoder.forward(batch)
+    pinned = controls.pinned()["bytes"]
+    assert pinned > 0
+    device.retire("it died")
+    stream.abandon()
+    del stream, encoder
+    gc.collect()
+    assert controls.pinned()["bytes"] == pinned
+    controls.resize([GiB])
+    gc.collect()
+    assert controls.pinned()["bytes"] == 0

@@ -65,6 +65,7 @@ class AcceleratorDevice:
     runs_ahead = True
     lanes = 1
     lost: str | None = None
+    hangs = False
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits, vendor: Vendor | None = None) -> None:
         import torch
@@ -77,6 +78,7 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        self._not_released = 0  # bytes that stayed in the cache when it was emptied last
         self._vendor = vendor or Vendor()
         self._outside = _Outside(0, 0)
         self._pinned = PinnedMemory()
@@ -192,12 +194,28 @@ class AcceleratorDevice:
         fraction = max(0.0, (now.ceiling_bytes - now.outside_bytes) / now.total_bytes)
         if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
             with self._retired_if_lost():
-                self._module.set_per_process_memory_fraction(fraction, self._index)
+                self._limit(fraction)
                 self._limit_fraction = fraction
-        if now.reserved_bytes + now.outside_bytes > now.ceiling_bytes:
+        cached = now.reserved_bytes - now.allocated_bytes
+        self._not_released = min(self._not_released, cached)
+        over = now.reserved_bytes + now.outside_bytes > now.ceiling_bytes
+        # it empties the caches of all cards: only if it helps this one, which it does not where nothing whole is free
+        if over and cached - self._not_released > now.total_bytes * LIMIT_STEP:
             self.release_cache()
-            return self.snapshot()
+            now = self.snapshot()
+            self._not_released = now.reserved_bytes - now.allocated_bytes
         return now
+
+    def lift_ceiling(self) -> None:
+        """Let the allocator have the whole card again: others use it in this process, such as a notebook."""
+        if self.lost is None and self._limit_fraction is not None:
+            with self._retired_if_lost():
+                self._limit(1.0)
+                self._limit_fraction = None
+
+    def _limit(self, fraction: float) -> None:
+        with self._module.device(self._index):  # torch leaves this card as the current one of the thread
+            self._module.set_per_process_memory_fraction(fraction, self._index)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that the device has no room; it has many names."""
@@ -242,6 +260,7 @@ class AcceleratorDevice:
         self.lost = self.lost or reason
         self._pinned.never_free()
         if hangs:
+            self.hangs = True
             _hanging.add(self)
 
     @contextlib.contextmanager

@@ -44,6 +44,11 @@ class Device(ModelDevice, Protocol):
         """Why it can do nothing more for this process; None while it can."""
         ...
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it was given up because it does not answer: whoever asked it may wait for ever."""
+        ...
+
     def parts(self) -> Sequence[Device]:
         """What works at the same time, each on batches of its own: the device itself, or the cores of a CPU."""
         ...
@@ -81,6 +86,10 @@ class Device(ModelDevice, Protocol):
 
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling; gives the memory as it then is."""
+        ...
+
+    def lift_ceiling(self) -> None:
+        """Let the allocator have the whole device again, for others in this process."""
         ...
 
     def release_workspaces(self) -> None:

@@ -72,6 +72,7 @@ class CpuDevice:
     runs_ahead = False
     lanes = 1
     lost: str | None = None
+    hangs = False
 
     def __init__(self, workers: int | None = None) -> None:
         import torch
@@ -140,6 +141,9 @@ class CpuDevice:
     def hold_ceiling(self) -> MemorySnapshot:
         """Nothing to hold: the system shares host memory out."""
         return self.snapshot()
+
+    def lift_ceiling(self) -> None:
+        """Nothing to lift."""
 
     def dtype(self, precision: str) -> str:
         """float32, or int8 where that is asked for: half precision is no faster here."""

@@ -69,6 +69,11 @@ class DeviceGroup:
         """Why a member is lost: without it no batch can be split."""
         return next((device.lost for device in self.members if device.lost is not None), None)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a member does."""
+        return any(device.hangs for device in self.members)
+
     def is_lost(self, error: BaseException) -> bool:
         """Whether an error means that a member is lost."""
         return any(device.is_lost(error) for device in self.members)
@@ -98,6 +103,11 @@ class DeviceGroup:
         """Make every allocator keep its ceiling; gives the memory of the member with the least room."""
         first, *others = [device.hold_ceiling() for device in self.members]
         return min([first, *map(self._with_weights, others)], key=lambda now: now.usable_bytes)
+
+    def lift_ceiling(self) -> None:
+        """Let every allocator have its whole card again."""
+        for device in self.members:
+            device.lift_ceiling()
 
     def _with_weights(self, now: MemorySnapshot) -> MemorySnapshot:
         """As it will be during a forward: the weights are copied there for each, and dropped after it."""

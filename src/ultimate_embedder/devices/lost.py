@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.driver_errors import DOUBTFUL, GONE, LOST, names_any
+from ultimate_embedder.stop import run_in_time
 
 if TYPE_CHECKING:
     import torch
+
+    from ultimate_embedder.devices.base import Device
 
 
 _kept: list[Sequence[torch.Tensor]] = []
@@ -35,6 +38,15 @@ def is_doubtful(error: BaseException) -> bool:
 def is_gone(reason: str) -> bool:
     """Whether a card was lost in a way that a new process does not mend."""
     return names_any(reason, GONE)
+
+
+def works_in_time(device: Device, timeout_s: float | None) -> bool:
+    """Whether a device runs a small kernel; one that takes longer than `timeout_s` hangs, and is retired."""
+    try:
+        return run_in_time(device.works, timeout_s)
+    except TimeoutError:
+        device.retire(f"it has not run a small kernel for {timeout_s:g} s", hangs=True)
+        return False
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Transfers:
                     sent[name] = buffer.like(features[name]).to(self._card.torch_device, non_blocking=True)
             self._card.current_stream().wait_stream(self._sending)
         finally:
-            copied = torch.Event(device=self._card.torch_device)
+            copied = self._card.event()
             copied.record(self._sending)
             for buffer in staged.values():
                 self._buffers.give_back(buffer, copied)

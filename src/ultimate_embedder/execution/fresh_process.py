@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.devices import environment_for_child
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.stop import StopSwitch
 
@@ -101,7 +102,7 @@ def _read(file: int, size: int) -> bytes:
 def _environment() -> dict[str, str]:
     """As ours, with the modules that we can import: a notebook may have added folders."""
     folders = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    return {**os.environ, "PYTHONPATH": folders, "PYTHONSAFEPATH": "1"}
+    return {**os.environ, **environment_for_child(), "PYTHONPATH": folders, "PYTHONSAFEPATH": "1"}
 
 
 @contextlib.contextmanager

@@ -433,7 +433,7 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   for (const Tensor& each : {from, to})
     if (!each.is_cpu()) health[each.device().index()].work();
-  if (to.is_cpu() && !non_blocking) health[from.device().index()].wait();
+  if (!non_blocking && (from.is_cpu() || to.is_cpu())) health[(from.is_cpu() ? to : from).device().index()].wait();
   const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
   if (bytes == 0) return to;
   if (from.is_cpu() || to.is_cpu()) {
