@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,14 @@ def start_child(
     *,
     interpreter_options: Sequence[str] = (),
     inherited_files: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
     capture_errors: bool = False,
     kill_on_error: bool = False,
 ) -> Iterator[Child]:
-    """Run a module in a new process until the block ends; raises `ChildNotStartedError`."""
+    """Run a module in a new process until the block ends; raises `ChildNotStartedError`.
+
+    `environment` has variables that it gets beside ours.
+    """
     try:
         process = subprocess.Popen(
             [sys.executable, *interpreter_options, "-m", module],
@@ -104,7 +108,7 @@ def start_child(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if capture_errors else None,
             bufsize=0,
-            env=_environment(),
+            env={**_environment(), **(environment or {})},
             pass_fds=inherited_files if os.name == "posix" else (),
             # Ctrl-C is for the parent alone, which then decides what becomes of a child whose errors it reads
             start_new_session=capture_errors,

@@ -94,7 +94,7 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
             return
         _check_names(found.collections, config)
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
-        stack.callback(session.leases.close, emit)
+        stack.callback(session.end_run)
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
@@ -107,12 +107,14 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
 
     The process that started it holds the output, and has told how the models were found.
     """
-    session = replace(open_session(work.config, lambda event: None, stop), emit=emit, faults=Faults(work.deaths))
+    # cards may have other numbers here than they had there, where one of them is not in the machine any more
+    opened = open_session(work.config, lambda event: None, stop, must_exist=False)
+    session = replace(opened, emit=emit, faults=Faults(work.deaths))
     found = find_collections(work.config.chunks, work.collections, skip=work.config.output)
     with contextlib.suppress(DevicesLostError):  # the other process knows what to do next
         for collection in found.collections:
             _embed_collection(collection, session)
-    session.leases.close(emit)
+    session.end_run()
     return {device.name: device.lost for device in session.devices if device.lost is not None}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import ModelChoice, RunConfig
-from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices
+from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices, works_in_time
 from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
 from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
 from ultimate_embedder.locks import OrderedLock, Rank
@@ -62,7 +62,7 @@ class Session:
     def find_lost(self) -> None:
         """Retire every device that does not run a kernel any more; a death may have taken others along."""
         for device in self.devices:
-            if device.lost is None and not device.works():
+            if device.lost is None and not works_in_time(device, self.config.stall_timeout_s):
                 device.retire("it does not run a small kernel")
 
     def count_lost(self) -> int:
@@ -80,6 +80,12 @@ class Session:
             return ()
         return tuple(device.name for device in self.devices if self.faults.deaths(device.name) < MOST_DEATHS)
 
+    def end_run(self) -> None:
+        """Leave the devices as they were found: no model is on them, and nothing limits other code in this process."""
+        self.leases.close(self.emit)
+        for device in self.devices:
+            device.lift_ceiling()
+
     def load(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, on the host; loaded unless it is."""
         return self.loaded.load(plan, plan.identity.dtype, self.config, self.emit)
@@ -89,11 +95,19 @@ class Session:
         return self.loaded.load(plan, "float32", self.config, self.emit, on_torch=True)
 
 
-def open_session(config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
-    """Open the devices and find every model; nothing is loaded yet."""
+def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist: bool = True) -> Session:
+    """Open the devices and find every model; nothing is loaded yet.
+
+    With `must_exist` False the order of devices is left aside if it names one that is not there.
+    """
     limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
     devices = open_devices(
-        config.devices, limits, config.device_order, report=lambda message: emit(Warned(message=message))
+        config.devices,
+        limits,
+        config.device_order,
+        report=lambda message: emit(Warned(message=message)),
+        timeout_s=config.stall_timeout_s,
+        must_exist=must_exist,
     )
     found = _resolve_models(config, emit)
     return Session(

@@ -8,14 +8,17 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from types import FrameType
+from typing import TypeVar
 
 from ultimate_embedder.errors import StoppedError, UsageError
 
 LONGEST_RESERVE_S = 30.0  # to finish a batch, flush the store and write the summary before the deadline
 RESERVE_SHARE = 0.05
 _abandoned: list[threading.Thread] = []
+Result = TypeVar("Result")
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
@@ -71,6 +74,27 @@ def _stop_signals() -> list[signal.Signals]:
     if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN:
         return [signal.SIGINT, signal.SIGTERM]
     return [signal.SIGINT, signal.SIGTERM, hangup]
+
+
+def run_in_time(job: Callable[[], Result], timeout_s: float | None) -> Result:
+    """What a job gives that asks a device; raises `TimeoutError` if it takes longer, and abandons it."""
+    if timeout_s is None:
+        return job()
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(job())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="in-time", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not outcome.done():
+        abandon([thread])
+        raise TimeoutError(f"no answer within {timeout_s:g} s")
+    return outcome.result()
 
 
 def abandon(threads: Iterable[threading.Thread]) -> None:

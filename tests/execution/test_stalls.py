@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.clock import Clock
 from ultimate_embedder.devices import CpuDevice
-from ultimate_embedder.execution.stalls import Stall, StallWatch
+from ultimate_embedder.execution.stalls import GRACE_S, Stall, StallWatch
 
 
 class Named(CpuDevice):
@@ -82,3 +82,31 @@ def test_a_timeout_gives_up_once_and_grants_the_others_some_time(clock: Clock) -
     assert not stalls.given_up
     clock.advance(10)
     assert stalls.given_up
+
+
+def test_a_device_that_others_have_given_up_is_given_up_here_too(clock: Clock) -> None:
+    shared, given_up = Named("card"), list[Stall]()
+    stalls = StallWatch(given_up.append, 60, given_up.append, lambda: [shared])
+    stalls.look()
+    clock.advance(60)
+    shared.hangs = True  # who waits for its lock has no batch in flight
+    stalls.look()
+    clock.advance(GRACE_S - 1)
+    stalls.look()
+    over = [stalls.given_up]
+    clock.advance(1)
+    over.append(stalls.given_up)
+    assert over == [False, True]
+    assert given_up == []
+
+
+def test_what_is_no_batch_is_watched_too_and_teaches_no_pace(clock: Clock) -> None:
+    reported: list[Stall] = []
+    stalls, device = watch(reported, [], timeout_s=60), Named("card")
+    with stalls.during(device):
+        clock.advance(60)
+        stalls.look()
+    assert [(stall.what, stall.expected_seconds) for stall in reported] == [("moving the weights", 30.0)]
+    clock.advance(1000)
+    stalls.look()
+    assert len(reported) == 1

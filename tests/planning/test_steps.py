@@ -101,10 +101,8 @@ def test_rows_are_split_without_a_gap() -> None:
 
 
 def test_results_of_a_pass_add_up() -> None:
-    total = TaskResult({"gpu:0": 2}, {"gpu:0": 2}, 1.0) + TaskResult(
-        {"gpu:0": 1, "gpu:1": 3}, {"gpu:0": 1, "gpu:1": 2}, 2.0
-    )
-    assert total == TaskResult({"gpu:0": 3, "gpu:1": 3}, {"gpu:0": 2, "gpu:1": 2}, 3.0)
+    total = TaskResult({"gpu:0": 2}, {"gpu:0": 2}) + TaskResult({"gpu:0": 1, "gpu:1": 3}, {"gpu:0": 1, "gpu:1": 2})
+    assert total == TaskResult({"gpu:0": 3, "gpu:1": 3}, {"gpu:0": 2, "gpu:1": 2})
     assert total.rows == 6
 
 

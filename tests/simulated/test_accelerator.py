@@ -189,6 +189,7 @@ def test_a_dead_device_raises_at_every_call_and_frees_without_a_word(all_devices
     dead, other = (torch.ones(4, device=f"simulated:{number}") for number in range(2))
     controls.die_after(0, 1, "CUDA error: unspecified launch failure", all_devices=all_devices)
     dead + dead
+    dead + dead  # dies of it, and nobody is told before the next call
     empty_cache = torch.get_device_module("simulated").empty_cache
     for ask in (
         partial(torch.add, dead, dead),
@@ -211,24 +212,55 @@ def test_a_dead_device_raises_at_every_call_and_frees_without_a_word(all_devices
     assert torch.ones(4, device="simulated:0").sum() == 4
 
 
-def test_memory_that_another_stream_used_must_not_be_freed_on_a_dead_device() -> None:
+@pytest.mark.parametrize(
+    "freed",
+    [
+        "used.record_stream(torch.Stream(device='simulated:0')); del used",
+        "pinned.copy_(used, non_blocking=True); del pinned",
+    ],
+    ids=["used by another stream", "pinned"],
+)
+def test_memory_that_a_stream_of_a_dead_device_has_used_must_not_be_freed(freed: str) -> None:
     """As on a card: torch records an event in a destructor, which raises there."""
-    program = """
+    use, free = freed.split("; ")
+    program = f"""
 import torch
 from ultimate_embedder.devices.simulated import simulate
 controls = simulate([64 << 20])
-tensor = torch.ones(4, device="simulated:0")
-tensor.record_stream(torch.Stream(device="simulated:0"))
+used, pinned = torch.ones(4, device="simulated:0"), torch.empty(4).pin_memory()
+{use}
 controls.die_after(0, 0, "device-side assert triggered")
+torch.ones(4, device="simulated:0")
 try:
-    tensor + tensor
+    torch.ones(4, device="simulated:0")
 except RuntimeError:
     print("still here", flush=True)
-del tensor
+{free}
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGABRT, "still here\n")
     assert "terminate called" in done.stderr
+
+
+def test_pinned_memory_that_was_freed_before_a_device_died_makes_the_next_allocation_fail_once() -> None:
+    controls = simulate([64 * MiB] * 2)
+    torch.ones(4).pin_memory().to("simulated:0", non_blocking=True)
+    controls.die_after(0, 0, "CUDA error: unspecified launch failure")
+    torch.ones(4, device="simulated:0")
+    with pytest.raises(RuntimeError, match="unspecified launch failure"):
+        torch.ones(4).pin_memory()
+    assert torch.ones(4).pin_memory().is_pinned()
+    controls.resize([64 * MiB] * 2)
+
+
+def test_freed_pinned_memory_is_not_used_again_before_a_copy_from_it_is_done() -> None:
+    controls = simulate([64 * MiB])
+    before = controls.pinned()["bytes"]
+    sent = torch.full((1024,), 3.0).pin_memory().to("simulated:0", non_blocking=True)
+    assert controls.pinned()["bytes"] == before
+    others = [torch.zeros(1024).pin_memory() for _ in range(8)]
+    assert sent.sum().item() == 3 * 1024
+    del others, sent
 
 
 def test_who_waits_for_a_device_that_hangs_waits_until_it_is_released() -> None:

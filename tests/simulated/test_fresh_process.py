@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,17 @@ from tests.support.clock import HANG_S, wait_until
 from tests.support.faults import (
     ILLEGAL_ACCESS,
     LAUNCH_FAILURE,
+    OFF_THE_BUS,
     TEXTS,
+    embed_command,
     events_of,
     run_with,
+    start,
     stored_rows,
     vectors_of,
     write_texts,
 )
 from tests.support.tiny_models import tiny_model
-from ultimate_embedder.devices.simulated.accelerator import FAULTS_VARIABLE
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.output import HELD_NAME
@@ -67,18 +67,6 @@ def reference(chunks: Path, model: str, tmp_path_factory: pytest.TempPathFactory
     return vectors_of(output)
 
 
-def start(*command: str, faults: str, **options: Any) -> subprocess.Popen[str]:
-    environment = {**os.environ, FAULTS_VARIABLE: faults}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.Popen([sys.executable, *command], env=environment, **pipes)
-
-
-def embed(chunks: Path, output: Path, model: str, *more: str) -> list[str]:
-    options = ["--models", model, "--devices", "simulated:2x64MiB", "--precision", "fp32", "--batch-tokens", "512"]
-    command = ["-m", "ultimate_embedder", "embed", str(chunks), "--output", str(output)]
-    return [*command, *options, "--export", "npy", *more]
-
-
 def counted(output: Path) -> dict[str, int]:
     if not (output / "events.jsonl").exists():
         return {"fresh_process": 0}
@@ -87,7 +75,7 @@ def counted(output: Path) -> dict[str, int]:
 
 
 def test_the_command_goes_on_by_itself(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
-    process = start(*embed(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
+    process = start(*embed_command(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     summary = json.loads(out)
@@ -103,7 +91,7 @@ def test_the_command_goes_on_by_itself(chunks: Path, model: str, reference: np.n
 def test_a_card_that_dies_twice_is_left_out(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
     # the second process loses both cards too: 0 for the second time, with 1; nothing is left for a third
     faults = f"0@400!={ILLEGAL_ACCESS}|0@400!={LAUNCH_FAILURE}"
-    process = start(*embed(chunks, tmp_path, model, "--json"), faults=faults)
+    process = start(*embed_command(chunks, tmp_path, model, "--json"), faults=faults)
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     (collection,) = json.loads(out)["collections"]
@@ -111,6 +99,37 @@ def test_a_card_that_dies_twice_is_left_out(chunks: Path, model: str, reference:
     assert (kinds.count("fresh_process"), kinds.count("device_lost"), kinds.count("no_device_left")) == (1, 4, 1)
     assert collection["passes"][0]["tokens_by_device"].keys() == {"simulated:0", "simulated:1", "cpu"}
     assert stored_rows(tmp_path) == TEXTS
+    np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
+
+
+def test_the_memory_that_the_process_before_holds_is_not_free_in_the_fresh_one(
+    chunks: Path, model: str, reference: np.ndarray, tmp_path: Path
+) -> None:
+    # what a lost card holds of a process is released when that process ends, not before
+    command = embed_command(chunks, tmp_path, model, "--devices", "simulated:2x14MiB")
+    process = start(*command, faults=f"0@400!={ILLEGAL_ACCESS}")
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    leases = [event["memory"] for event in events_of(tmp_path) if event["event"] == "LeaseAcquired"]
+    held = [[memory["external_bytes"] for memory in lease] for lease in leases]
+    assert held[0] == [0, 0]
+    assert all(each > 0 for each in held[-1])
+    assert counted(tmp_path)["fresh_process"] == 1
+    np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
+
+
+def test_a_card_that_has_another_number_in_the_fresh_process_is_used(
+    chunks: Path, model: str, reference: np.ndarray, tmp_path: Path
+) -> None:
+    # the second card dies, and then the first falls off the bus: without the first, the second is number 0
+    faults = f"1@300={LAUNCH_FAILURE},0@600={OFF_THE_BUS}|0-"
+    process = start(*embed_command(chunks, tmp_path, model, "--json"), faults=faults)
+    out, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    (collection,) = json.loads(out)["collections"]
+    kinds = [each["type"] for each in collection["mitigations"]]
+    assert (kinds.count("fresh_process"), kinds.count("no_device_left")) == (1, 0)
+    assert "could not go on" not in err
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
@@ -128,7 +147,7 @@ def test_nobody_else_can_write_to_the_output_even_if_only_the_child_is_left(
     chunks: Path, model: str, tmp_path: Path, program: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the second process waits for its devices
-    command = [*program, *embed(chunks, tmp_path, model)[2:]]
+    command = [*program, *embed_command(chunks, tmp_path, model)[2:]]
     process = start(*command, faults=f"0@400!={ILLEGAL_ACCESS}|0@200~,1@200~")
     if WITHOUT_LOCKS in program:
         monkeypatch.setattr(fcntl, "flock", no_flock)
@@ -157,7 +176,7 @@ def refusal(output: Path) -> str:
 
 
 def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
-    process = start(*embed(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
+    process = start(*embed_command(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
     wait_until(lambda: counted(tmp_path)["fresh_process"])
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=HANG_S)
@@ -165,14 +184,14 @@ def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarra
     (collection,) = json.loads(out)["collections"]
     assert collection["status"] == "partial"
     assert "interrupted by SIGTERM" in collection["error"]
-    process = start(*embed(chunks, tmp_path, model), faults="")
+    process = start(*embed_command(chunks, tmp_path, model), faults="")
     process.communicate(timeout=HANG_S)
     assert (process.returncode, stored_rows(tmp_path)) == (0, TEXTS)
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
 def test_a_hanging_card_does_not_keep_the_process_from_ending(chunks: Path, model: str, tmp_path: Path) -> None:
-    process = start(*embed(chunks, tmp_path, model, "--stall-timeout", "2s"), faults="1@400~")
+    process = start(*embed_command(chunks, tmp_path, model, "--stall-timeout", "2s"), faults="1@400~")
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 3, err
     summary = json.loads((tmp_path / "summary.json").read_text())

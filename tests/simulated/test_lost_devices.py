@@ -167,6 +167,16 @@ def test_a_card_may_die_while_vectors_are_fetched(
         assert_complete(run_with(chunks, output, dies, models=models[:1], **MANY_BATCHES), output, reference)
 
 
+def test_rows_of_an_attempt_that_ended_with_its_devices_are_counted(
+    chunks: Path, models: list[str], tmp_path: Path, controls: SimulatedControls, seen: list[Event]
+) -> None:
+    dies = when(BatchEncoded, lambda: controls.die_after(0, 0, OFF_THE_BUS), 2)
+    run_with(chunks, tmp_path, dies, seen.append, models=models[:1], **{**MANY_BATCHES, "devices": "simulated:64MiB"})
+    (finished,) = [event for event in seen if isinstance(event, PassFinished)]
+    assert finished.rows == TEXTS
+    assert finished.devices == ["simulated:0", "cpu"]
+
+
 @pytest.mark.parametrize("device", [0, 1])
 def test_a_group_goes_on_without_the_member_that_died(
     chunks: Path, models: list[str], reference: np.ndarray, tmp_path: Path, controls: SimulatedControls, device: int

@@ -11,7 +11,8 @@ import torch
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.devices import MemoryLimits, open_devices
+from ultimate_embedder.devices import DeviceGroup, MemoryLimits, is_gone, open_devices
+from ultimate_embedder.devices.lost import is_doubtful
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.summary import RunSummary
@@ -64,6 +65,99 @@ def test_a_library_that_cannot_start_with_much_memory_free_is_not_out_of_memory(
     assert not device.is_out_of_memory(broken)
     assert not device.is_out_of_memory(ValueError("out of memory"))
     assert device.is_out_of_memory(torch.AcceleratorError("CUDA error: out of memory"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasLtMatmul`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_what_a_full_card_s_libraries_raise_is_out_of_memory_on_every_card_of_a_group(text: str) -> None:
+    controls = simulate([4096 * MiB] * 2)
+    devices = open_devices("simulated:2x4GiB", MemoryLimits())
+    error = RuntimeError(f"Caught RuntimeError in replica 1 on device 1.\n{text}")
+    assert not any(device.is_out_of_memory(error) for device in devices)
+    controls.set_external(1, 3900 * MiB)
+    assert [device.is_out_of_memory(error) for device in devices] == [False, True]
+    assert DeviceGroup(devices, 0).is_out_of_memory(error)
+
+
+def test_the_allocator_s_failure_to_describe_that_it_has_no_room_is_out_of_memory() -> None:
+    (device,) = open_devices("simulated:2GiB", MemoryLimits())  # its limit may be reached with much memory free
+    place = '"/pytorch/c10/cuda/CUDACachingAllocator.cpp":1016'
+    assert device.is_out_of_memory(RuntimeError(f"NVML_SUCCESS == r INTERNAL ASSERT FAILED at {place}, please report"))
+
+
+def test_a_lost_card_is_never_out_of_memory() -> None:
+    controls = simulate([64 * MiB] * 2)
+    devices = open_devices("simulated:2x64MiB", MemoryLimits())
+    broken = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+    devices[0].retire("it fell off the bus")
+    controls.die_after(1, 0, "CUDA error: unspecified launch failure")
+    torch.ones(4, device="simulated:1")
+    assert [device.is_out_of_memory(broken) for device in devices] == [False, False]
+    assert [device.is_lost(broken) for device in devices] == [True, True]
+    controls.resize([64 * MiB])
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", True),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", True),
+        ("CUDA error: an error occurred on the external device", False),
+        ("CUDA error: system not yet initialized", False),
+    ],
+)
+def test_any_error_of_the_driver_is_a_reason_to_try_a_kernel(text: str, gone: bool) -> None:
+    assert is_gone(text) == gone
+    assert is_doubtful(RuntimeError(f"{text}\nCUDA kernel errors might be asynchronously reported")) or gone
+
+
+def test_caches_are_emptied_only_if_that_helps_a_card_over_its_ceiling() -> None:
+    controls = simulate([1024 * MiB] * 2)
+    devices = open_devices("simulated:2x1GiB", MemoryLimits())
+    kept = torch.empty(300 * MiB, dtype=torch.uint8, device="simulated:1")
+    for device in (0, 1):
+        torch.empty(100 * MiB, dtype=torch.uint8, device=f"simulated:{device}")  # cached from now on
+    before = controls.empty_cache_calls()
+    devices[1].hold_ceiling()
+    assert controls.empty_cache_calls() == before  # it is not over its ceiling
+    for _ in range(10):
+        controls.set_external(1, 700 * MiB)
+        assert devices[1].hold_ceiling().reserved_bytes == 300 * MiB
+    assert controls.empty_cache_calls() == before + 1
+    assert devices[0].snapshot().reserved_bytes == 0
+    torch.empty(100 * MiB, dtype=torch.uint8, device="simulated:0")
+    devices[1].hold_ceiling()
+    assert devices[0].snapshot().reserved_bytes == 100 * MiB
+    del kept
+
+
+def test_what_cannot_be_released_is_not_tried_again_for_every_batch() -> None:
+    controls = simulate([1024 * MiB])
+    (device,) = open_devices("simulated:1GiB", MemoryLimits())
+    small = [torch.empty(9 * MiB, dtype=torch.uint8, device="simulated:0") for _ in range(8)]
+    del small[1::2]  # holes in segments that are in use
+    controls.set_external(0, 1024 * MiB)
+    before = controls.empty_cache_calls()
+    for _ in range(10):
+        device.hold_ceiling()
+    assert controls.empty_cache_calls() <= before + 1
+    del small
+
+
+def test_nothing_of_a_run_is_left_in_the_process(run: Run) -> None:
+    module = torch.get_device_module("simulated")
+    module.set_device(0)
+    (collection,) = run("simulated:2x64MiB").collections
+    assert collection.status == "completed", collection.error
+    assert module.current_device() == 0
+    controls = simulate([64 * MiB] * 2)
+    assert [controls.usage(device)["limit"] for device in range(2)] == [64 * MiB] * 2
 
 
 def test_a_card_without_kernels_is_left_out_with_the_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

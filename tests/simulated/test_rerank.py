@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from tests.support.hub_here import keep_own_code_below
-from tests.support.tiny_models import tiny_list_reranker
+from tests.support.tiny_models import tiny_cross_encoder, tiny_list_reranker
+from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls
 from ultimate_embedder.events import Event
 from ultimate_embedder.execution import rerank
-from ultimate_embedder.models import find_spec, load_reranker
+from ultimate_embedder.models import find_spec, load_reranker, resolve_reranker
 from ultimate_embedder.types import ResolvedModel
 
 KEY = "jina-reranker-v3"
@@ -38,3 +39,14 @@ def test_a_reranker_that_returns_scores_on_the_host_works_on_a_card(
     devices = open_devices("simulated:2x15GiB", MemoryLimits())
     scores = rerank(QUERY, TEXTS, reranker, lambda: reranker, devices[:1], Leases(), seen.append)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_kernels_that_a_reranker_brings_along_launch_on_its_card(seen: list[Event], two_t4s: SimulatedControls) -> None:
+    model = resolve_reranker(str(tiny_cross_encoder()), HubAccess(offline=True), seen.append)
+    reranker, current = load_reranker(model, "float32"), torch.get_device_module("simulated").current_device
+    used: list[int] = []
+    reranker.model.register_forward_pre_hook(lambda *_: used.append(current()))
+    devices = open_devices("simulated:2x15GiB", MemoryLimits(), ["1", "0"])
+    rerank(QUERY, TEXTS, reranker, lambda: reranker, devices, Leases(), seen.append)
+    assert set(used) == {1}
+    assert current() == 0

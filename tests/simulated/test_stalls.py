@@ -14,8 +14,11 @@ import pytest
 from tests.support.clock import Clock, wait_until
 from tests.support.faults import TEXTS, run_with, stored_rows, vectors_of, when, write_texts
 from tests.support.tiny_models import tiny_model
+from ultimate_embedder.devices import MemoryLimits, open_devices, works_in_time
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
-from ultimate_embedder.events import BatchEncoded, BatchStalled, Event
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.events import BatchEncoded, BatchStalled, Event, LeaseAcquired
+from ultimate_embedder.execution.placement import Placement
 from ultimate_embedder.summary import RunSummary
 
 MiB = 1 << 20
@@ -169,3 +172,81 @@ def test_what_a_device_computes_after_it_was_given_up_is_not_stored(
     wait_until(no_workers)
     assert (len(running.seen), stored_rows(tmp_path)) == (events, stored)
     assert summary.collections[0].passes[0].encoded_texts == stored
+
+
+def test_a_device_may_hang_while_a_batch_is_started(tmp_path: Path, controls: SimulatedControls, clock: Clock) -> None:
+    """Its worker holds the locks of the device and its own then: nobody may wait for them."""
+    chunks, hung = write_texts(tmp_path, 60), threading.Event()
+
+    def hang() -> None:
+        controls.hang(0)
+        hung.set()
+
+    # larger than the device: every batch is streamed, and waited for before its start is over
+    options = {"models": str(tiny_model("bert", hidden=256, layers=12)), "devices": "simulated:28MiB"}
+    output = tmp_path / "out"
+    running = Running(chunks, output, when(BatchEncoded, hang), batch_tokens=512, stall_timeout="30m", **options)
+    wait_until(hung.is_set)
+    (collection,) = running.result(clock).collections
+    assert collection.status == "partial"
+    assert "simulated:0 has not finished a batch for" in (collection.error or "")
+    assert any(each.type == "oom_stream" for each in collection.mitigations)
+    events, stored = len(running.seen), stored_rows(output)
+    controls.release(0)
+    wait_until(no_workers)
+    assert (len(running.seen), stored_rows(output)) == (events, stored)
+
+
+@pytest.mark.parametrize("way", ["to the device", "to the host"])
+def test_a_device_may_hang_while_weights_are_moved(
+    chunks: Path,
+    model: str,
+    tmp_path: Path,
+    controls: SimulatedControls,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    hung, evict = threading.Event(), Placement.evict
+
+    def hang(*_: object) -> None:
+        controls.hang(0)
+        hung.set()
+
+    def hang_and_evict(placement: Placement) -> list[str]:
+        hang()
+        return evict(placement)
+
+    if way == "to the host":
+        monkeypatch.setattr(Placement, "evict", hang_and_evict)
+    hangs = when(LeaseAcquired, hang if way == "to the device" else lambda: None)
+    running = Running(chunks, tmp_path, hangs, models=model, stall_timeout="30m", **OPTIONS)
+    wait_until(hung.is_set)
+    (collection,) = running.result(clock).collections
+    assert collection.status == "partial"
+    assert "simulated:0 has not finished moving the weights for" in (collection.error or "")
+
+
+def test_a_device_that_does_not_run_a_small_kernel_in_time_is_given_up(controls: SimulatedControls) -> None:
+    (device, other) = open_devices("simulated:2x64MiB", MemoryLimits())
+    controls.hang(0)
+    assert not works_in_time(device, 0.2)
+    assert device.hangs
+    assert device.lost == "it has not run a small kernel for 0.2 s"
+    assert works_in_time(other, None)
+    other.release_cache()  # it would wait for both
+
+
+def test_a_device_that_hangs_when_it_is_opened_is_left_out(
+    controls: SimulatedControls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(capacities: list[int]) -> SimulatedControls:
+        controls = simulate(capacities)
+        controls.hang(0)
+        return controls
+
+    monkeypatch.setattr("ultimate_embedder.devices.open.simulate", hang)
+    told: list[str] = []
+    with pytest.raises(UsageError, match="none of these cards can compute"):
+        open_devices("simulated:64MiB", MemoryLimits(), report=told.append, timeout_s=0.2)
+    assert told == ["simulated:0 is not used: it cannot compute (no answer within 0.2 s)"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder.devices import MemoryLimits
 from ultimate_embedder.devices.accelerator import AcceleratorDevice
+from ultimate_embedder.devices.base import Features
 from ultimate_embedder.devices.simulated import simulate
 from ultimate_embedder.models import Encoder, LayerStream, TokenBatch, load_encoder, repeated_layers, resolve_model
 
@@ -42,7 +45,7 @@ def test_batches_are_sent_while_those_before_them_are_used(device: AcceleratorDe
     fetches = []
     for number in range(4):
         sent = device.send({"ids": torch.full((8,), float(number))})
-        fetches.append(device.fetch(sent["ids"] * 2))
+        fetches.append(device.fetch(sent["ids"] * 2, sent))
         del sent
     assert [fetch().tolist() for fetch in fetches] == [[2.0 * number] * 8 for number in range(4)]
 
@@ -51,6 +54,32 @@ def test_results_are_read_when_they_have_arrived(device: AcceleratorDevice) -> N
     fetch = device.fetch(torch.ones(8, device="simulated:0") * 3)
     torch.zeros(8, device="simulated:0")  # may be given the memory of the results as soon as they have been copied
     assert fetch().tolist() == [3] * 8
+
+
+def test_memory_of_a_batch_whose_forward_failed_is_used_again_only_afterwards(device: AcceleratorDevice) -> None:
+    def fail(sent: Features) -> None:
+        with device.in_use(sent):
+            device.fetch(sent["ids"] * 2)
+            raise RuntimeError("no room")
+
+    for number in range(3):
+        with pytest.raises(RuntimeError, match="no room"):
+            fail(device.send({"ids": torch.full((8,), float(number))}))
+        torch.zeros(8, device="simulated:0")
+    device.release_workspaces()
+
+
+def test_batches_share_pinned_memory_which_goes_when_the_device_is_idle(device: AcceleratorDevice) -> None:
+    controls = simulate([GiB])
+    before = controls.pinned()
+    for number in range(20):
+        sent = device.send({"ids": torch.full((8 + number % 3,), float(number))})
+        assert device.fetch(sent["ids"] * 2, sent)()[0] == 2 * number
+    assert controls.pinned()["operations"] - before["operations"] <= 8  # 40 copies
+    unwanted = device.fetch(torch.ones(8, device="simulated:0"))
+    device.release_workspaces()
+    assert controls.pinned()["bytes"] == before["bytes"]
+    assert unwanted().tolist() == [1] * 8
 
 
 def test_the_time_between_two_marks_is_known_when_the_device_has_passed_both(device: AcceleratorDevice) -> None:
@@ -87,3 +116,25 @@ def test_memory_of_streamed_layers_is_given_back_after_the_last_copy_when_a_forw
         hook.remove()
         stream.close()
     torch.ones(8, device="simulated:0")
+
+
+def test_streamed_weights_of_a_device_that_died_are_never_unpinned(
+    device: AcceleratorDevice, batch: TokenBatch
+) -> None:
+    """Else torch would end the process."""
+    controls = simulate([GiB])
+    encoder = load_encoder(resolve_model(str(tiny_model("bert", hidden=128, layers=6))), "float32", "cpu")
+    stream = LayerStream(encoder.model, device)
+    controls.die_after(0, 120, "CUDA error: unspecified launch failure")
+    with pytest.raises(RuntimeError, match="unspecified launch failure"), stream.running():
+        encoder.forward(batch)
+    pinned = controls.pinned()["bytes"]
+    assert pinned > 0
+    device.retire("it died")
+    stream.abandon()
+    del stream, encoder
+    gc.collect()
+    assert controls.pinned()["bytes"] == pinned
+    controls.resize([GiB])
+    gc.collect()
+    assert controls.pinned()["bytes"] == 0

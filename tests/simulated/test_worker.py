@@ -327,3 +327,24 @@ def test_the_next_batch_is_given_to_the_device_before_the_one_before_is_stored(
     assert kinds == ["start", *["start", "finish"] * (len(kinds) // 2 - 1), "finish"]
     order = {kind: [batch for each, batch in steps if each == kind] for kind in ("start", "finish")}
     assert order["start"] == order["finish"]
+
+
+def test_memory_is_read_once_before_a_batch_where_no_other_model_uses_the_device(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(256 * MiB)
+    reads: list[int] = []
+    read = torch.get_device_module("simulated").mem_get_info
+
+    def counted(index: int) -> tuple[int, int]:
+        reads.append(index)
+        return read(index)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(torch.get_device_module("simulated"), "mem_get_info", counted)
+    batch = Batch(np.arange(8), int(bench.texts.lengths[:8].max()))
+    for alone, expected in ((True, 2), (False, 3)):  # before and after
+        worker = bench.worker(alone=alone)
+        reads.clear()
+        assert worker.rows_that_fit(batch) >= 8
+        worker.encode(bench.texts, batch)
+        assert len(reads) == expected

@@ -1,6 +1,7 @@
 """Torture: seeded runs on simulated devices that are too small, shared, failing or dying. Every one must complete.
 
     python -m tests.simulated.torture --cases 1000
+    python -m tests.simulated.torture --cases 1000 --dying
 
 A case is a model, one to three devices, a workload and what goes wrong. Afterwards: every vector is there and is
 the right one, the first device never held more than its ceiling, nothing is left on any device, and no wait is missing.
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,7 +259,7 @@ class Outcome:
         return Outcome(self.failures + other.failures, self.mitigations + other.mitigations)
 
 
-def run_cases(seeds: range) -> Outcome:
+def run_cases(seeds: Sequence[int]) -> Outcome:
     """Run cases in this process, one after the other."""
     done = Outcome()
     for seed in seeds:
@@ -270,14 +271,19 @@ def run_cases(seeds: range) -> Outcome:
     return done
 
 
-def run_in_process(seeds: range) -> Outcome:
+def run_in_process(seeds: Sequence[int]) -> Outcome:
     """Run cases in a process of their own, which may die of them."""
-    command = [sys.executable, "-m", "tests.simulated.torture", "--seeds", f"{seeds.start}:{seeds.stop}"]
+    command = [sys.executable, "-m", "tests.simulated.torture", "--seeds", ",".join(map(str, seeds))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return Outcome((f"seeds {seeds.start} to {seeds.stop - 1}: exit {done.returncode}: {done.stderr[-400:]}",))
+        return Outcome((f"seeds {seeds[0]} to {seeds[-1]}: exit {done.returncode}: {done.stderr[-400:]}",))
     told = json.loads(done.stdout.splitlines()[-1])
     return Outcome(tuple(told["failures"]), Counter(told["mitigations"]))
+
+
+def parse_seeds(word: str) -> list[int]:
+    """`START:STOP`, or seeds with commas between them."""
+    return list(range(*map(int, word.split(":")))) if ":" in word else [int(seed) for seed in word.split(",")]
 
 
 def main() -> int:
@@ -286,14 +292,15 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
-    parser.add_argument("--seeds", help="START:STOP: run these here, and print a line of JSON")
+    parser.add_argument("--dying", action="store_true", help="only cases in which a device dies")
+    parser.add_argument("--seeds", type=parse_seeds, help="START:STOP or A,B,C: run these here, print a line of JSON")
     options = parser.parse_args()
     if options.seeds:
-        done = run_cases(range(*map(int, options.seeds.split(":"))))
+        done = run_cases(_chosen(options.seeds, options.dying))
         print(json.dumps({"failures": done.failures, "mitigations": done.mitigations}))
         return 0
     started, done, ended = time.monotonic(), Outcome(), 0
-    seeds = range(options.first, options.first + options.cases)
+    seeds = _chosen(range(options.first, options.first + options.cases), options.dying)
     parts = [seeds[start : start + PER_PROCESS] for start in range(0, len(seeds), PER_PROCESS)]
     with ThreadPoolExecutor(options.jobs) as pool:
         for part, outcome in zip(parts, pool.map(run_in_process, parts), strict=True):
@@ -302,8 +309,12 @@ def main() -> int:
             print("".join(f"FAILED {failure}\n" for failure in outcome.failures), end="")
             print(f"{ended} cases in {time.monotonic() - started:.0f} s", flush=True)
     print(f"mitigations: {dict(done.mitigations.most_common())}")
-    print(f"{options.cases - len(done.failures)} passed, {len(done.failures)} failed")
+    print(f"{len(seeds) - len(done.failures)} passed, {len(done.failures)} failed")
     return 1 if done.failures else 0
+
+
+def _chosen(seeds: Sequence[int], dying: bool) -> list[int]:
+    return [seed for seed in seeds if not dying or make_case(seed).dying is not None]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 
 from ultimate_embedder import RunSummary
 from ultimate_embedder.api import run_and_report
+from ultimate_embedder.devices.simulated.accelerator import FAULTS_VARIABLE
 from ultimate_embedder.events import Event
 from ultimate_embedder.options import make_config
 
@@ -52,6 +56,20 @@ def when(kind: type[Event], act: Callable[[], None], number: int = 0) -> Callabl
                 act()
 
     return watch
+
+
+def start(*command: str, faults: str, **options: Any) -> subprocess.Popen[str]:
+    """A Python process whose simulated devices break as `faults` says, with pipes for what it prints."""
+    environment = {**os.environ, FAULTS_VARIABLE: faults}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([sys.executable, *command], env=environment, **pipes)
+
+
+def embed_command(chunks: Path, output: Path, model: str, *more: str) -> list[str]:
+    """The arguments of Python that embed on two simulated devices, in many batches."""
+    options = ["--models", model, "--devices", "simulated:2x64MiB", "--precision", "fp32", "--batch-tokens", "512"]
+    command = ["-m", "ultimate_embedder", "embed", str(chunks), "--output", str(output)]
+    return [*command, *options, "--export", "npy", *more]
 
 
 def vectors_of(output: Path, collection: str = "c") -> np.ndarray:

@@ -7,8 +7,9 @@ from ultimate_embedder.devices.driver_errors import in_one_line
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
 from ultimate_embedder.devices.limits import MemoryLimits
-from ultimate_embedder.devices.lost import is_gone
+from ultimate_embedder.devices.lost import is_gone, works_in_time
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
+from ultimate_embedder.devices.simulated import environment_for_child
 
 __all__ = [
     "CPU_BUDGET_TOKENS",
@@ -22,8 +23,10 @@ __all__ = [
     "Mark",
     "MemoryLimits",
     "Resident",
+    "environment_for_child",
     "in_one_line",
     "is_gone",
     "open_devices",
     "peak_half_flops",
+    "works_in_time",
 ]

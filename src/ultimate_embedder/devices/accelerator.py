@@ -6,17 +6,18 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, in_one_line, names_any
 from ultimate_embedder.devices.limits import MemoryLimits
-from ultimate_embedder.devices.lost import is_doubtful, never_free, says_lost
+from ultimate_embedder.devices.lost import PinnedMemory, is_doubtful, says_lost
+from ultimate_embedder.devices.transfers import Transfers
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import Capability, MemorySnapshot, StreamEvent
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 _hanging: weakref.WeakSet[AcceleratorDevice] = weakref.WeakSet()
@@ -64,6 +65,7 @@ class AcceleratorDevice:
     runs_ahead = True
     lanes = 1
     lost: str | None = None
+    hangs = False
 
     def __init__(self, kind: str, index: int, limits: MemoryLimits, vendor: Vendor | None = None) -> None:
         import torch
@@ -76,11 +78,12 @@ class AcceleratorDevice:
         self._total_bytes = int(self._module.mem_get_info(index)[1])
         self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
         self._limit_fraction: float | None = None
+        self._not_released = 0  # bytes that stayed in the cache when it was emptied last
         self._vendor = vendor or Vendor()
         self._outside = _Outside(0, 0)
+        self._pinned = PinnedMemory()
         self.last_snapshot = MemorySnapshot(self.name, self._total_bytes, 0, 0, 0, 0, 0, 0, self._ceiling_bytes)
-        # one for each way: a batch must not wait on its way in for the results of the one before
-        self._sending, self._fetching = self.side_stream(), self.side_stream()
+        self._transfers = Transfers(self, partial(self._module.Event, blocking=True))
 
     @property
     def capability(self) -> Capability:
@@ -113,37 +116,17 @@ class AcceleratorDevice:
 
     def send(self, features: Features) -> Features:
         """Start to copy a batch from pinned memory, beside what the device computes."""
-        import torch
+        return self._transfers.send(features)
 
-        computing = self.current_stream()
-        sent = dict(features)
-        with self.kept_if_lost(sent), self.use_stream(self._sending):
-            for name, value in features.items():
-                if isinstance(value, torch.Tensor):
-                    sent[name] = self.pin(value).to(self.torch_device, non_blocking=True)
-                    sent[name].record_stream(computing)  # it is used there: its memory must not be given away before
-            computing.wait_stream(self._sending)
-        return sent
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Compute with what was sent."""
+        return self._transfers.in_use()
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """Start to copy results into pinned memory, beside what the device computes next."""
-        import torch
-
         if vectors.device.type == "cpu":  # some models return their results on the host
             return lambda: vectors.numpy()
-        self._fetching.wait_stream(self.current_stream())
-        with self.kept_if_lost(vectors), self.use_stream(self._fetching):
-            host = self.pin(torch.empty(vectors.shape, dtype=vectors.dtype))
-            host.copy_(vectors, non_blocking=True)
-            vectors.record_stream(self._fetching)
-            fetched = self._module.Event(blocking=True)  # who waits for it must not keep a core busy
-            fetched.record(self._fetching)
-
-        def wait() -> np.ndarray:
-            fetched.synchronize()
-            return host.numpy()
-
-        return wait
+        return self._transfers.fetch(vectors, used)
 
     def mark(self) -> DeviceMark:
         """An event, when the device gets to it."""
@@ -211,12 +194,28 @@ class AcceleratorDevice:
         fraction = max(0.0, (now.ceiling_bytes - now.outside_bytes) / now.total_bytes)
         if self._limit_fraction is None or abs(fraction - self._limit_fraction) > LIMIT_STEP:
             with self._retired_if_lost():
-                self._module.set_per_process_memory_fraction(fraction, self._index)
+                self._limit(fraction)
                 self._limit_fraction = fraction
-        if now.reserved_bytes + now.outside_bytes > now.ceiling_bytes:
+        cached = now.reserved_bytes - now.allocated_bytes
+        self._not_released = min(self._not_released, cached)
+        over = now.reserved_bytes + now.outside_bytes > now.ceiling_bytes
+        # it empties the caches of all cards: only if it helps this one, which it does not where nothing whole is free
+        if over and cached - self._not_released > now.total_bytes * LIMIT_STEP:
             self.release_cache()
-            return self.snapshot()
+            now = self.snapshot()
+            self._not_released = now.reserved_bytes - now.allocated_bytes
         return now
+
+    def lift_ceiling(self) -> None:
+        """Let the allocator have the whole card again: others use it in this process, such as a notebook."""
+        if self.lost is None and self._limit_fraction is not None:
+            with self._retired_if_lost():
+                self._limit(1.0)
+                self._limit_fraction = None
+
+    def _limit(self, fraction: float) -> None:
+        with self._module.device(self._index):  # torch leaves this card as the current one of the thread
+            self._module.set_per_process_memory_fraction(fraction, self._index)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that the device has no room; it has many names."""
@@ -226,7 +225,10 @@ class AcceleratorDevice:
             return isinstance(error, torch.OutOfMemoryError)
         if names_any(str(error), NO_ROOM):
             return True
-        return names_any(str(error), NO_ROOM_IF_LITTLE_IS_FREE) and self.snapshot().free_bytes < LITTLE_FREE_BYTES
+        if self.lost is not None or not names_any(str(error), NO_ROOM_IF_LITTLE_IS_FREE):
+            return False
+        free_bytes = self.snapshot().free_bytes
+        return self.lost is None and free_bytes < LITTLE_FREE_BYTES  # a card that is found lost has nothing free either
 
     def try_kernel(self) -> None:
         """Compute something small; raises what a card raises that torch sees and cannot use."""
@@ -256,7 +258,9 @@ class AcceleratorDevice:
     def retire(self, reason: str, *, hangs: bool = False) -> None:
         """Ask nothing of the card any more: it is lost, or it hangs and whoever asks it would hang too."""
         self.lost = self.lost or reason
+        self._pinned.never_free()
         if hangs:
+            self.hangs = True
             _hanging.add(self)
 
     @contextlib.contextmanager
@@ -268,16 +272,6 @@ class AcceleratorDevice:
             if not self.is_lost(error):
                 raise
             self.retire(in_one_line(error))
-
-    @contextlib.contextmanager
-    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
-        """Never free these tensors, which another stream uses, if the card is lost meanwhile."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.is_lost(error):
-                never_free(tensors, error, [self.torch_device])
-            raise
 
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""
@@ -294,6 +288,8 @@ class AcceleratorDevice:
         """Let libraries give back what they keep, on this device and the others of its kind."""
         with self._retired_if_lost():  # also where this one is lost: the others' go with the same call
             self._vendor.clear_workspaces()
+            if self.lost is None:
+                self._transfers.release()
 
     def current_stream(self) -> Any:
         """The stream that computes, on this thread."""
@@ -317,6 +313,8 @@ class AcceleratorDevice:
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same in memory that a device can copy from and to by itself; where there is none left, copies wait."""
         try:
-            return tensor.pin_memory()
+            pinned = tensor.pin_memory()
         except RuntimeError:
             return tensor
+        self._pinned.add(pinned)
+        return pinned

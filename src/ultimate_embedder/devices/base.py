@@ -44,6 +44,11 @@ class Device(ModelDevice, Protocol):
         """Why it can do nothing more for this process; None while it can."""
         ...
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it was given up because it does not answer: whoever asked it may wait for ever."""
+        ...
+
     def parts(self) -> Sequence[Device]:
         """What works at the same time, each on batches of its own: the device itself, or the cores of a CPU."""
         ...
@@ -56,8 +61,15 @@ class Device(ModelDevice, Protocol):
         """Start to copy a batch to the device, beside what it computes; work that is asked for later waits for it."""
         ...
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
-        """Start to copy results to the host when they are there; the function given waits for them."""
+    def in_use(self, sent: Features) -> AbstractContextManager[None]:
+        """What is computed with a batch that was sent; its memory is safe, also if that fails or the device is lost."""
+        ...
+
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
+        """Start to copy results to the host when they are there; the function given waits for them.
+
+        `used` is what they are computed from: it is held until then.
+        """
         ...
 
     def mark(self) -> Mark:
@@ -74,6 +86,10 @@ class Device(ModelDevice, Protocol):
 
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling; gives the memory as it then is."""
+        ...
+
+    def lift_ceiling(self) -> None:
+        """Let the allocator have the whole device again, for others in this process."""
         ...
 
     def release_workspaces(self) -> None:
@@ -95,10 +111,6 @@ class Device(ModelDevice, Protocol):
 
     def retire(self, reason: str, *, hangs: bool = False) -> None:
         """Ask nothing of the device any more. Reading its memory gives none; releasing it does nothing."""
-        ...
-
-    def kept_if_lost(self, tensors: Any) -> AbstractContextManager[None]:
-        """Never free these tensors, which another stream uses, if the device is lost within the block."""
         ...
 
     def dtype(self, precision: str) -> str:

@@ -72,6 +72,7 @@ class CpuDevice:
     runs_ahead = False
     lanes = 1
     lost: str | None = None
+    hangs = False
 
     def __init__(self, workers: int | None = None) -> None:
         import torch
@@ -101,7 +102,11 @@ class CpuDevice:
         """Nothing to copy."""
         return features
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Nothing runs ahead."""
+        return contextlib.nullcontext()
+
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """The results, which are there."""
         return vectors.numpy
 
@@ -137,6 +142,9 @@ class CpuDevice:
         """Nothing to hold: the system shares host memory out."""
         return self.snapshot()
 
+    def lift_ceiling(self) -> None:
+        """Nothing to lift."""
+
     def dtype(self, precision: str) -> str:
         """float32, or int8 where that is asked for: half precision is no faster here."""
         return "int8" if precision == "int8" else "float32"
@@ -155,10 +163,6 @@ class CpuDevice:
 
     def retire(self, reason: str, *, hangs: bool = False) -> None:
         """Nothing to retire."""
-
-    def kept_if_lost(self, tensors: Any) -> contextlib.AbstractContextManager[None]:
-        """Nothing to keep."""
-        return contextlib.nullcontext()
 
     def release_cache(self) -> None:
         """Nothing to give back: torch does not cache host memory."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-NO_ROOM = ("out of memory", "_alloc_failed", "_allocation_failed")
+# the last is of torch's allocator, which fails to ask the driver for what an out-of-memory error is to say
+NO_ROOM = ("out of memory", "_alloc_failed", "_allocation_failed", "NVML_SUCCESS == r INTERNAL ASSERT FAILED")
 # also raised where the library is broken or the card is lost: they mean a lack of memory only where there is one
-NO_ROOM_IF_LITTLE_IS_FREE = ("blas_status_not_initialized", "dnn_status_not_initialized", "dnn_status_internal_error")
+NO_ROOM_IF_LITTLE_IS_FREE = (
+    "blas_status_not_initialized",
+    "blas_status_internal_error",
+    "blas_status_execution_failed",
+    "dnn_status_not_initialized",
+    "dnn_status_internal_error",
+)
 NO_KERNELS = ("no kernel image is available", "device kernel image is invalid")
 # as the driver spells them, from the errors after which "the process must be terminated and relaunched"
 LOST = (
@@ -22,7 +29,7 @@ LOST = (
     "context is destroyed",
 )
 # the card is not there any more: a new process will not find it either
-GONE = ("fallen off the bus", "GPU is lost", "-capable device is detected", "devices are busy or unavailable")
+GONE = ("fallen off the bus", "GPU is lost", "-capable device is detected", "busy or unavailable")
 # these have other causes too: a kernel decides
 DOUBTFUL = (
     "unknown error",
@@ -33,6 +40,7 @@ DOUBTFUL = (
     "CUDNN_STATUS_INTERNAL_ERROR",
     "driver shutting down",
     "invalid device context",
+    "CUDA error:",  # any other: as a plain RuntimeError up to torch 2.7
 )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Device, Features, Fetch, Mark
-from ultimate_embedder.devices.lost import never_free
+from ultimate_embedder.devices.lost import keeping
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.types import MemorySnapshot, Stream, StreamEvent
 
@@ -47,9 +47,9 @@ class DeviceGroup:
         """Nothing yet: each member is sent its rows when the batch is split."""
         return features
 
-    def fetch(self, vectors: torch.Tensor) -> Fetch:
+    def fetch(self, vectors: torch.Tensor, used: Any = None) -> Fetch:
         """From the first member, where results are gathered."""
-        return self.members[0].fetch(vectors)
+        return self.members[0].fetch(vectors, used)
 
     def mark(self) -> Mark:
         """Of the first member, which ends last."""
@@ -69,6 +69,11 @@ class DeviceGroup:
         """Why a member is lost: without it no batch can be split."""
         return next((device.lost for device in self.members if device.lost is not None), None)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a member does."""
+        return any(device.hangs for device in self.members)
+
     def is_lost(self, error: BaseException) -> bool:
         """Whether an error means that a member is lost."""
         return any(device.is_lost(error) for device in self.members)
@@ -85,16 +90,9 @@ class DeviceGroup:
         for device in broken or self.members:
             device.retire(reason, hangs=hangs)
 
-    @contextlib.contextmanager
-    def kept_if_lost(self, tensors: Any) -> Iterator[None]:
-        """Never free tensors on the members that are lost within the block."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.is_lost(error):
-                broken = [device.torch_device for device in self.members if not device.works()]
-                never_free(tensors, error, broken)
-            raise
+    def in_use(self, sent: Features) -> contextlib.AbstractContextManager[None]:
+        """Compute with what was sent; `nn.DataParallel` copies it on streams of its own."""
+        return keeping(sent, self.is_lost, lambda: [each.torch_device for each in self.members if not each.works()])
 
     def reset_peak(self) -> None:
         """Measure peaks from here."""
@@ -105,6 +103,11 @@ class DeviceGroup:
         """Make every allocator keep its ceiling; gives the memory of the member with the least room."""
         first, *others = [device.hold_ceiling() for device in self.members]
         return min([first, *map(self._with_weights, others)], key=lambda now: now.usable_bytes)
+
+    def lift_ceiling(self) -> None:
+        """Let every allocator have its whole card again."""
+        for device in self.members:
+            device.lift_ceiling()
 
     def _with_weights(self, now: MemorySnapshot) -> MemorySnapshot:
         """As it will be during a forward: the weights are copied there for each, and dropped after it."""
@@ -120,7 +123,7 @@ class DeviceGroup:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether an error means that a member has no room."""
-        return self.members[0].is_out_of_memory(error)
+        return any(device.is_out_of_memory(error) for device in self.members)
 
     def release_cache(self) -> None:
         """Give unused memory back to whoever else wants it."""

@@ -6,17 +6,22 @@ Other cards usually go on (each has a context of its own), but not always: wheth
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.driver_errors import DOUBTFUL, GONE, LOST, names_any
+from ultimate_embedder.stop import run_in_time
 
 if TYPE_CHECKING:
     import torch
 
+    from ultimate_embedder.devices.base import Device
 
-_kept: list[list[torch.Tensor]] = []
+
+_kept: list[Sequence[torch.Tensor]] = []
 
 
 def says_lost(error: BaseException) -> bool:
@@ -35,25 +40,71 @@ def is_gone(reason: str) -> bool:
     return names_any(reason, GONE)
 
 
-def never_free(tensors: Any, error: BaseException, places: Sequence[torch.device]) -> None:
-    """Keep tensors on lost devices until the process ends: these, and those that the frames of an error refer to.
+def works_in_time(device: Device, timeout_s: float | None) -> bool:
+    """Whether a device runs a small kernel; one that takes longer than `timeout_s` hangs, and is retired."""
+    try:
+        return run_in_time(device.works, timeout_s)
+    except TimeoutError:
+        device.retire(f"it has not run a small kernel for {timeout_s:g} s", hangs=True)
+        return False
+
+
+@contextlib.contextmanager
+def keeping(
+    tensors: Any, is_lost: Callable[[BaseException], bool], places: Callable[[], Sequence[torch.device]]
+) -> Iterator[None]:
+    """Never free these tensors, which another stream uses, if a device is lost within the block: those on `places`.
 
     Freeing one that another stream has used records an event, which fails on a lost card; torch does that in a
-    destructor, so that the whole process would end. `nn.DataParallel` has such tensors of its own.
+    destructor, so that the whole process would end. `nn.DataParallel` has such tensors of its own: those that the
+    frames of the error refer to are kept too.
     """
-    frames, following = [], error.__traceback__
-    while following is not None:
-        frames.append(following.tb_frame)
-        following = following.tb_next
-    found = _tensors_in([tensors, *(list(frame.f_locals.values()) for frame in frames)])
+    try:
+        yield
+    except RuntimeError as error:
+        if is_lost(error):
+            lost = places()
+            never_free([tensor for tensor in _tensors_in([tensors, *_locals_of(error)]) if tensor.device in lost])
+        raise
+
+
+class PinnedMemory:
+    """Pinned host tensors that a card may have copied from or to, as long as somebody has them.
+
+    Freeing one records an event on the card, just as for tensors there. So those of a lost card are never freed.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Know a tensor."""
+        self._tensors[id(tensor)] = tensor
+
+    def never_free(self) -> None:
+        """Keep all that there are: the card is lost."""
+        found = [known() for known in self._tensors.valuerefs()]
+        never_free([tensor for tensor in found if tensor is not None])
+
+
+def never_free(tensors: Sequence[torch.Tensor]) -> None:
+    """Keep tensors until the process ends, and also then."""
     if not _kept:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # else it would be emptied at the end of the process
-    _kept.append([tensor for tensor in found if tensor.device in places])
+    _kept.append(tensors)
 
 
 def free_kept() -> None:
     """Free what was kept: the devices work again, as only simulated ones do."""
     _kept.clear()
+
+
+def _locals_of(error: BaseException) -> Iterator[list[Any]]:
+    """The local variables of the functions that an error went through."""
+    following = error.__traceback__
+    while following is not None:
+        yield list(following.tb_frame.f_locals.values())
+        following = following.tb_next
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

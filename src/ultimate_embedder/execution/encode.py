@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ultimate_embedder.batching import BATCH_TOKENS, card_batch_tokens
+from ultimate_embedder.batching import BATCH_TOKENS, Batch, card_batch_tokens
 from ultimate_embedder.devices import Device, in_one_line, peak_half_flops
 from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue, QueuedBatch
@@ -20,9 +20,8 @@ from ultimate_embedder.execution.stalls import StallWatch
 from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_windows
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
-from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, aligned_length
-from ultimate_embedder.planning import PassPlan, Rows, TaskResult
+from ultimate_embedder.planning import PassPlan, Rows
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,12 @@ def encode(
     tokenizer: Encoder,
     may_continue: Callable[[], bool],
     watch: Watch,
-) -> TaskResult:
+) -> None:
     """Give every text among `rows` that needs one a vector, on all workers, as long as `may_continue` says so.
 
     `tokenizer` is the host's encoder, not a worker's: it is used on another thread. A worker whose device is lost gives
     its batches back, for the others; raises `DevicesLostError` when there is none left.
     """
-    tally = _Tally()
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
         queue = BatchQueue(
             windows, _limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
@@ -61,15 +59,14 @@ def encode(
                 return
             good = encoded.started.rows[~encoded.bad]
             writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
-            tally.add(encoded)
             work.events.encoded(encoded)
 
         shifts = [_Shift(worker, queue, finish, watch) for worker in workers]
-        run_together([shift.run for shift in shifts], queue.stop, lambda: watch.stalls.given_up)
+        if not run_together([shift.run for shift in shifts], queue.stop, lambda: watch.stalls.given_up):
+            work.events.abandon()
     if queue.unfinished:
         names = " and ".join(dict.fromkeys(worker.device.name for worker in workers))
         raise DevicesLostError(f"{work.plan.name}: {names} stopped working")
-    return tally.result()
 
 
 def _begin(work: PassWork, window: Window) -> None:
@@ -133,6 +130,8 @@ class _Shift:
         try:
             self._work()
         except Exception as error:
+            if self._watch.stalls.given_up:  # the device hung and came back: nobody waits for this worker any more
+                return
             device = self._lost_device(error)
             if device is None:
                 raise
@@ -144,7 +143,7 @@ class _Shift:
         with worker.device.computing():
             worker.wait_from_here()
             try:
-                while (taken := self._queue.take(worker.rows_that_fit, len(self._held))) or self._held:
+                while (taken := self._queue.take(self._rows_that_fit, len(self._held))) or self._held:
                     if taken:
                         self._start(taken)
                     if not taken or len(self._held) > 1 or not worker.device.runs_ahead:
@@ -172,6 +171,11 @@ class _Shift:
         self._queue.give_back(batches)
         return sum(len(queued.batch.rows) for queued in batches)
 
+    def _rows_that_fit(self, batch: Batch, planned_rows: int) -> int:
+        """Asks the device, and waits for whoever has it: both may take for ever."""
+        with self._watch.stalls.during(self._worker.device, len(batch.rows), batch.longest):
+            return self._worker.rows_that_fit(batch, planned_rows)
+
     def _start(self, taken: QueuedBatch) -> None:
         device, batch = self._worker.device, taken.batch
         held = _Held(taken, device, self._watch.stalls.begin(device, len(batch.rows), batch.longest))
@@ -187,20 +191,3 @@ class _Shift:
         self._held.pop(0)
         self._watch.stalls.end(held.ticket)
         self._queue.done()
-
-
-class _Tally:
-    """Counts what workers have done."""
-
-    def __init__(self) -> None:
-        self._result = TaskResult()
-        self._lock = OrderedLock("tally", Rank.COUNTS)
-
-    def add(self, encoded: EncodedBatch) -> None:
-        rows = {ran_on.device: ran_on.rows for ran_on, _ in encoded.started.parts()}
-        with self._lock:
-            self._result += TaskResult(rows, rows)
-
-    def result(self) -> TaskResult:
-        with self._lock:
-            return self._result

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ultimate_embedder.child import ChildNotStartedError, on_stop, start_child
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.devices import environment_for_child
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.stop import StopSwitch
 
@@ -41,7 +42,8 @@ def run_in_fresh_process(work: Continuation, emit: Emit, stop: StopSwitch, lock_
     """Run a child to its end, with its events as ours. `lock_file` stays open in it, and so does the lock."""
     inherited = [lock_file] if lock_file is not None else []
     try:
-        with start_child(CHILD, inherited_files=inherited) as child, on_stop(stop, child.send):
+        started = start_child(CHILD, inherited_files=inherited, environment=environment_for_child())
+        with started as child, on_stop(stop, child.send):
             child.send(work)
             while (message := child.receive()) is not None:
                 if isinstance(message, Ended):

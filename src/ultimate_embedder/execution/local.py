@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
-from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line
-from ultimate_embedder.errors import DevicesLostError
+from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line, works_in_time
+from ultimate_embedder.errors import DevicesLostError, StoppedError
 from ultimate_embedder.execution.concurrent import quick_switching, run_together
 from ultimate_embedder.execution.encode import Watch, encode
 from ultimate_embedder.execution.executor import PassWork
@@ -30,7 +30,6 @@ from ultimate_embedder.planning import (
     Step,
     StepResult,
     Task,
-    TaskResult,
 )
 from ultimate_embedder.session import Session
 from ultimate_embedder.types import Capability
@@ -96,6 +95,8 @@ class LocalExecutor:
         try:
             with quick_switching() if runs_ahead else nullcontext():
                 return self._execute(tasks, step.lockstep_texts, works)
+        except StoppedError:
+            raise
         except Exception as error:
             lost = self._find_lost(error, tasks, works)
             if not lost or isinstance(error, DevicesLostError):
@@ -108,7 +109,7 @@ class LocalExecutor:
         """The devices of the tasks that are lost, if that is what an error means; they are told of, once."""
         mine = {name: self._devices[name] for task in tasks for name in task.place.devices if name in self._devices}
         for device in mine.values():
-            if device.lost is None and device.is_lost(error) and not device.works():
+            if device.lost is None and not works_in_time(device, self._session.config.stall_timeout_s):
                 device.retire(in_one_line(error))
         lost = [device for device in mine.values() if device.lost is not None]
         events = works[tasks[0].plan.number].events
@@ -123,7 +124,7 @@ class LocalExecutor:
             crews = self._hire(placed)
             for worker in (worker for crew in crews for worker in crew.workers):
                 stack.callback(worker.close)
-            done = self._encode_parts(tasks[0].rows, lockstep_texts, crews)
+            self._encode_parts(tasks[0].rows, lockstep_texts, crews)
             self._remember(crews)
             ended = time.perf_counter()
         moving = sum(each.lease.moving_seconds for each in placed)
@@ -131,26 +132,22 @@ class LocalExecutor:
             texts=sum(each.work.texts.count(each.task.rows) for each in placed),
             moving_seconds=moving,
             working_seconds=time.perf_counter() - started - moving,
-            tasks={each.number: replace(done[each.number], seconds=ended - each.began) for each in placed},
+            seconds={each.number: ended - each.began for each in placed},
         )
 
-    def _encode_parts(self, rows: Rows, lockstep_texts: int | None, crews: Sequence[_Crew]) -> dict[int, TaskResult]:
+    def _encode_parts(self, rows: Rows, lockstep_texts: int | None, crews: Sequence[_Crew]) -> None:
         """Encode all rows, with a wait of the passes for each other after each part of a lockstep."""
-        done = {crew.placed.number: TaskResult() for crew in crews}
         for part in rows.split(lockstep_texts or len(rows)):
             if self._stopped() or _begins_again(crews):
                 break
-            for number, result in self._encode(crews, part).items():
-                done[number] += result
+            self._encode(crews, part)
             if self._session.config.release_companions:
                 for worker in (worker for crew in crews[1:] for worker in crew.at_work):
                     worker.release_weights()
-        return done
 
-    def _encode(self, crews: Sequence[_Crew], rows: Rows) -> dict[int, TaskResult]:
+    def _encode(self, crews: Sequence[_Crew], rows: Rows) -> None:
         """Encode some rows with every model at the same time; when one fails the others stop."""
         failed = threading.Event()
-        results: dict[int, TaskResult] = {}
 
         def job(crew: _Crew) -> None:
             tokenizer = self._session.load(crew.placed.task.plan)
@@ -158,28 +155,38 @@ class LocalExecutor:
             work, workers = crew.placed.work, crew.at_work
             if not workers:
                 raise DevicesLostError(f"{work.plan.name}: its devices stopped working")
-            with self._watch(work).watching() as stalls:
+            on = partial(_devices_of_workers, workers)
+            with self._watch(work, on).watching() as stalls:
                 watch = Watch(stalls, partial(self._tell_lost, work))
-                results[crew.placed.number] = encode(rows, work, workers, tokenizer, may_continue, watch)
+                encode(rows, work, workers, tokenizer, may_continue, watch)
 
         jobs: list[Callable[[], None]] = [partial(job, crew) for crew in crews if crew.placed.work.texts.count(rows)]
         if jobs:
             run_together(jobs, stop=failed.set)
-        return results
 
     def _tell_lost(self, work: PassWork, device: Device, rows: int) -> None:
         tell_lost([device], self._session, work.events.collection, model=work.plan.name, rows=rows)
 
-    def _watch(self, work: PassWork) -> StallWatch:
+    def _watch(self, work: PassWork, devices: Callable[[], Iterable[Device]] = tuple) -> StallWatch:
         def give_up(stall: Stall) -> None:
             limit = self._session.config.stall_timeout_s
-            reason = (
-                f"{stall.device.name} has not finished a batch for {stall.seconds:.0f} s (--stall-timeout {limit:g}s)"
-            )
+            taken = f"{stall.seconds:.0f} s (--stall-timeout {limit:g}s)"
+            reason = f"{stall.device.name} has not finished {stall.what} for {taken}"
             stall.device.retire(reason, hangs=True)
             self._session.stop.stop(reason)
 
-        return StallWatch(work.events.stalled, self._session.config.stall_timeout_s, give_up)
+        return StallWatch(work.events.stalled, self._session.config.stall_timeout_s, give_up, devices)
+
+    def _watched(self, work: PassWork, device: Device, job: Callable[[], bool]) -> bool:
+        """Run something that asks a device, in a thread that can be abandoned; raises `StoppedError` if it hangs."""
+        if not device.has_ceiling:
+            return job()
+        results: list[bool] = []
+        with self._watch(work).watching() as stalls, stalls.during(device):
+            jobs = [lambda: results.append(job())]
+            if not run_together(jobs, stop=lambda: None, given_up=lambda: stalls.given_up):
+                raise StoppedError(self._session.stop.reason or f"{device.name} hangs")
+        return results[0]
 
     def _stopped(self) -> bool:
         return self._session.stop.reason is not None
@@ -217,7 +224,8 @@ class LocalExecutor:
         half = task.plan.identity.dtype in ("float16", "bfloat16")
         on_cpu = half and not any(device.has_ceiling for device in lease.devices)
         encoder = self._session.load_fp32(task.plan) if on_cpu else self._session.load(task.plan)
-        return place(encoder, lease.devices, self._session.config.parallelism, work.events.mitigated)
+        parallelism = self._session.config.parallelism
+        return place(encoder, lease.devices, parallelism, work.events.mitigated, partial(self._watched, work))
 
     def _hire(self, placed: Sequence[_PlacedTask]) -> list[_Crew]:
         """The workers of each pass. A model may ask those after it to make room, never those before it: no deadlock."""
@@ -237,6 +245,7 @@ class LocalExecutor:
                     place=plan.number,
                     packs=plan.identity.layout == "packed",
                     overflow=each.work.overflow,
+                    alone=len(placed) == 1,
                 )
                 for number, (encoder, device) in enumerate(each.placement.seats)
             ]
@@ -263,6 +272,11 @@ class LocalExecutor:
         if device is None or not device.has_ceiling:
             return CpuDevice(task.place.cpu_workers)
         return device
+
+
+def _devices_of_workers(workers: Sequence[Worker]) -> list[Device]:
+    """Where they work now."""
+    return [worker.device for worker in workers]
 
 
 def _begins_again(crews: Sequence[_Crew]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
 from ultimate_embedder.execution.stalls import Stall
 from ultimate_embedder.execution.windows import Window
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import padded_length
 from ultimate_embedder.planning import PassPlan, TaskResult
 from ultimate_embedder.vectors import EncoderFacts, fingerprint
@@ -35,11 +36,20 @@ class PassEvents:
         self.collection = collection
         self._emit = emit
         self._batch_numbers = itertools.count()
+        self._abandoned = False
+        self._done = _Done()
+
+    @property
+    def done(self) -> TaskResult:
+        """Rows that were encoded, also in attempts that ended because devices were lost."""
+        return self._done.result
 
     def of(self, plan: PassPlan) -> PassEvents:
         """The events of the same pass when it is planned again, with another identity perhaps; batches count on."""
         events = PassEvents(plan, self.collection, self._emit)
         events._batch_numbers = self._batch_numbers
+        if plan.identity == self.plan.identity:
+            events._done = self._done
         return events
 
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
@@ -79,6 +89,7 @@ class PassEvents:
     def encoded(self, encoded: EncodedBatch) -> None:
         """A batch is done and handed to the store."""
         started = encoded.started
+        self._done.add({ran_on.device: ran_on.rows for ran_on, _ in started.parts()})
         for number, (ran_on, positions) in enumerate(started.parts()):
             rows, lengths = ran_on.rows, started.lengths[positions]
             self._emit(
@@ -109,8 +120,14 @@ class PassEvents:
 
     def mitigated(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
         """The course was changed."""
+        if self._abandoned:
+            return
         details = {"model": self.plan.name, **details}
         self._emit(Mitigated(collection=self.collection, kind=mitigation.kind, details=details))
+
+    def abandon(self) -> None:
+        """A worker was given up with its device: if it comes back, what it reports is of no interest any more."""
+        self._abandoned = True
 
     def mitigated_on(self, device: str) -> Report:
         """What reports mitigations on a device."""
@@ -132,15 +149,17 @@ class PassEvents:
                 memory=memory,
             )
         )
+        size = f" of {stall.rows} x {stall.longest} tokens" if stall.rows else ""
         message = (
-            f"{self.plan.name}: {device} has worked on a batch of {stall.rows} x {stall.longest} tokens for "
+            f"{self.plan.name}: {device} has worked on {stall.what}{size} for "
             f"{stall.seconds:.0f} s; {stall.expected_seconds:.1f} s were expected. It may hang. "
             f"{memory.free_bytes / 1e6:,.0f} MB of its memory were free when it was last read."
         )
         self._emit(Warned(collection=self.collection, message=message))
 
-    def finished(self, result: TaskResult, *, dim: int, stored_chunks: int, truncated: int) -> None:
+    def finished(self, seconds: float, *, dim: int, stored_chunks: int, truncated: int) -> None:
         """The pass is over."""
+        result = self.done
         self._emit(
             PassFinished(
                 collection=self.collection,
@@ -153,9 +172,21 @@ class PassEvents:
                 dim=dim,
                 stored_chunks=stored_chunks,
                 truncated=truncated,
-                seconds=result.seconds,
+                seconds=seconds,
             )
         )
+
+
+class _Done:
+    """Counts what workers have done; may be used from any thread."""
+
+    def __init__(self) -> None:
+        self.result = TaskResult()
+        self._lock = OrderedLock("done", Rank.COUNTS)
+
+    def add(self, rows: Mapping[str, int]) -> None:
+        with self._lock:
+            self.result += TaskResult(rows, rows)
 
 
 def _padded_tokens(ran_on: RanOn, lengths: np.ndarray, packed: bool) -> int:

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from ultimate_embedder.config import Parallelism
 from ultimate_embedder.devices import Device, DeviceGroup, in_one_line
-from ultimate_embedder.errors import DevicesLostError
+from ultimate_embedder.errors import DevicesLostError, StoppedError
 from ultimate_embedder.execution.ladder import DEVICE_WITHOUT_ROOM, WEIGHTS_ON_HOST, Report
 from ultimate_embedder.models import LoadedModel
+
+
+class Watched(Protocol):
+    """Runs something that asks a device, and raises `StoppedError` if that hangs."""
+
+    def __call__(self, device: Device, job: Callable[[], bool]) -> bool:
+        """What the job gives."""
+        ...
+
+
+def unwatched(device: Device, job: Callable[[], bool]) -> bool:
+    """Just run it."""
+    return job()
 
 
 class Placement:
     """A model on devices: `seats` are the encoders that work there, each with its device."""
 
     def __init__(
-        self, encoder: LoadedModel, devices: Sequence[Device], seats: list[tuple[LoadedModel, Device]]
+        self,
+        encoder: LoadedModel,
+        devices: Sequence[Device],
+        seats: list[tuple[LoadedModel, Device]],
+        watched: Watched = unwatched,
     ) -> None:
+        self._watched = watched
         self.devices = tuple(devices)
         self.placing_seconds = 0.0
         self.seats = seats
@@ -57,7 +77,7 @@ class Placement:
         wrappers = [weakref.ref(encoder.wrapper) for encoder in encoders if encoder.wrapper is not None]
         for encoder in encoders:  # moved, not only dropped: somebody may still hold one
             encoder.wrapper = None
-        home = [encoder for encoder in encoders if bring_home(encoder, self.devices)]
+        home = [encoder for encoder in encoders if bring_home(encoder, self.devices, self._watched)]
         leftovers = ["a DataParallel wrapper that somebody holds" for wrapper in wrappers if wrapper() is not None]
         for encoder in home:
             leftovers += [f"{name} on {place}" for name, place in encoder.tensors_off_host()]
@@ -66,25 +86,35 @@ class Placement:
         return leftovers
 
 
-def place(encoder: LoadedModel, devices: Sequence[Device], parallelism: Parallelism, report: Report) -> Placement:
+def place(
+    encoder: LoadedModel,
+    devices: Sequence[Device],
+    parallelism: Parallelism,
+    report: Report,
+    watched: Watched = unwatched,
+) -> Placement:
     """Bring the weights to the devices that have room for them.
 
     Copies are made from the host's: one made on a card and moved from there would take twice its place on that card.
     Where no device has room the first one works without: the weights wait on the host and are streamed.
+    `watched` is what moves run in, here and when they are taken off again.
     """
     started = time.perf_counter()
     devices = [device for device in devices if device.lost is None]
     if not devices:
         raise DevicesLostError(f"{encoder.name}: no device is left to place it on")
     if parallelism == "data-parallel" and len(devices) > 1:
-        placement = _place_split(encoder, devices, report)
+        placement = _place_split(encoder, devices, report, watched)
     else:
-        placement = _place_replicas(encoder, devices, report, most=1 if parallelism == "none" else len(devices))
+        most = 1 if parallelism == "none" else len(devices)
+        placement = _place_replicas(encoder, devices, report, watched, most)
     placement.placing_seconds = time.perf_counter() - started
     return placement
 
 
-def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Report, most: int) -> Placement:
+def _place_replicas(
+    encoder: LoadedModel, devices: Sequence[Device], report: Report, watched: Watched, most: int
+) -> Placement:
     copies = [encoder, *(encoder.replica() for _ in range(most - 1))]
     waiting = list(copies)
     seats: list[tuple[LoadedModel, Device]] = []
@@ -92,29 +122,29 @@ def _place_replicas(encoder: LoadedModel, devices: Sequence[Device], report: Rep
         for device in devices:
             if not waiting:
                 break
-            if move(waiting[0], device):
+            if watched(device, partial(move, waiting[0], device)):
                 mine = waiting.pop(0)
                 seats += [(mine, part) for part in device.parts()]
             else:
                 _report_no_room(encoder, device, report)
     except BaseException:
         for copy in copies:  # none may stay where it has got to
-            bring_home(copy, devices)
+            bring_home(copy, devices, watched)
         raise
-    return Placement(encoder, devices, seats or _without_weights(encoder, devices, report))
+    return Placement(encoder, devices, seats or _without_weights(encoder, devices, report), watched)
 
 
-def _place_split(encoder: LoadedModel, devices: Sequence[Device], report: Report) -> Placement:
+def _place_split(encoder: LoadedModel, devices: Sequence[Device], report: Report, watched: Watched) -> Placement:
     """One copy, on the first device; `nn.DataParallel` sends it to the others with every batch."""
     room = [device for device in devices if device.hold_ceiling().usable_bytes >= encoder.weight_bytes]
     for device in devices:
         if device not in room:
             _report_no_room(encoder, device, report)
-    if not room or not move(encoder, room[0]):
-        return Placement(encoder, devices, _without_weights(encoder, devices, report))
+    if not room or not watched(room[0], partial(move, encoder, room[0])):
+        return Placement(encoder, devices, _without_weights(encoder, devices, report), watched)
     if len(room) == 1:
-        return Placement(encoder, devices, [(encoder, room[0])])
-    placement = Placement(encoder, devices, [])
+        return Placement(encoder, devices, [(encoder, room[0])], watched)
+    placement = Placement(encoder, devices, [], watched)
     split = encoder.split_over([device.torch_device for device in room])
     placement.seats.append((split, DeviceGroup(room, encoder.weight_bytes)))
     return placement
@@ -133,12 +163,18 @@ def _report_no_room(encoder: LoadedModel, device: Device, report: Report) -> Non
     report(DEVICE_WITHOUT_ROOM, details)
 
 
-def bring_home(encoder: LoadedModel, devices: Sequence[Device]) -> bool:
+def bring_home(encoder: LoadedModel, devices: Sequence[Device], watched: Watched = unwatched) -> bool:
     """Move the weights to the host; False if they are lost with one of the devices."""
-    if any(device.lost is not None and device.torch_device == encoder.device for device in devices):
+    places = {place for _, place in encoder.tensors_off_host()}
+    here = [device for device in devices if str(device.torch_device) in places]
+    if any(device.lost is not None for device in here):
         return False
+    if not here:
+        return True
     try:
-        encoder.model.to("cpu")
+        return watched(here[0], partial(_move_to_host, encoder))
+    except StoppedError:  # it hangs; who runs next is stopped
+        return False
     except RuntimeError as error:
         lost = [device for device in devices if device.is_lost(error) and not device.works()]
         if not lost:
@@ -146,6 +182,10 @@ def bring_home(encoder: LoadedModel, devices: Sequence[Device]) -> bool:
         for device in lost:
             device.retire(in_one_line(error))
         return False
+
+
+def _move_to_host(encoder: LoadedModel) -> bool:
+    encoder.model.to("cpu")
     return True
 
 

@@ -69,7 +69,7 @@ def _rerank_on(
         placement = lease.occupy(Placement, lambda: place(reranker, [device], "none", report))
         model, seat = placement.seats[0]
         worker = Worker(model, seat, fp32, report, is_bad=lambda rows: ~np.isfinite(rows).all(axis=1))
-        with closing(worker):
+        with closing(worker), seat.computing():
             for planned in plan_batches(pairs.lengths, seat.fixed_budget_tokens or BATCH_TOKENS):
                 rest: Batch | None = planned
                 while rest is not None:

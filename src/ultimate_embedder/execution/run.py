@@ -31,7 +31,6 @@ from ultimate_embedder.planning import (
     Rows,
     Stage,
     StepResult,
-    TaskResult,
     choose_mode,
     plan_stages,
 )
@@ -66,7 +65,7 @@ class _Progress:
     finished: set[str] = field(default_factory=set)
     placed: set[tuple[str, str]] = field(default_factory=set)
     """Companions and their devices."""
-    done: dict[str, TaskResult] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     events: dict[int, PassEvents] = field(default_factory=dict)
     """By number of the pass."""
     mode: str | None = None
@@ -228,21 +227,21 @@ def _run_stage(
         if passes[place.plan.number] not in progress.started:
             _start_pass(place, collection, works[place.plan.number], session)
     progress.started.update(passes.values())
-    for number, result in _run_steps(stage, collection, works, executor, session.emit).items():
-        progress.done[passes[number]] = progress.done.get(passes[number], TaskResult()) + result
+    for number, seconds in _run_steps(stage, collection, works, executor, session.emit).items():
+        progress.seconds[passes[number]] = progress.seconds.get(passes[number], 0.0) + seconds
     if session.stop.reason is None and too_narrow(works):
         return
     for place in stage.places:
-        done = progress.done[passes[place.plan.number]]
-        _finish_pass(place, collection, works[place.plan.number], done, session)
+        seconds = progress.seconds[passes[place.plan.number]]
+        _finish_pass(place, collection, works[place.plan.number], seconds, session)
     progress.finished.update(passes.values())
 
 
 def _run_steps(
     stage: Stage, collection: CollectionWork, works: Mapping[int, PassWork], executor: Executor, emit: Emit
-) -> dict[int, TaskResult]:
-    """All rows, in one go or turn by turn; gives what each pass did, by number."""
-    done = {place.plan.number: TaskResult() for place in stage.places}
+) -> dict[int, float]:
+    """All rows, in one go or turn by turn; gives how long each pass had its devices, by number."""
+    taken = {place.plan.number: 0.0 for place in stage.places}
     rows = collection.rows
     start, texts = 0, stage.turn.first_texts if stage.turn else len(rows)
     while start < rows.stop:
@@ -250,15 +249,15 @@ def _run_steps(
         results = []
         for step in stage.steps(part):
             results.append(executor.execute(step, works))
-            for number, task in results[-1].tasks.items():
-                done[number] += task
+            for number, seconds in results[-1].seconds.items():
+                taken[number] += seconds
             if too_narrow(works):
-                return done
+                return taken
         if stage.turn:
             emit(TurnFinished(collection=collection.name, texts=len(part), moving_share=_moving_share(results)))
             texts = stage.turn.next_texts(results)
         start = part.stop
-    return done
+    return taken
 
 
 def _moving_share(results: Sequence[StepResult]) -> float:
@@ -305,8 +304,8 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
 
 
-def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, done: TaskResult, session: Session) -> None:
-    plan = place.plan
+def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, seconds: float, session: Session) -> None:
+    plan, done = place.plan, work.events.done
     store, keys = collection.stores[plan.number], collection.table.keys
     if plan.identity.dtype == "int8" and session.stop.reason is None:
         check_precision(plan, collection.name, collection.table, store, session, new_rows=done.rows)
@@ -318,7 +317,7 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, done:
         )
         session.emit(Warned(collection=collection.name, message=message))
     work.events.finished(
-        done, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
+        seconds, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
     )
 
 

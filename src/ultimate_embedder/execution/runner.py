@@ -94,14 +94,14 @@ class BatchRunner:
 
     def _try_whole(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool) -> Fetch | None:
         """Give the rows to the device as they are; None if it has no room for them."""
-        encoder = self._seat.encoder
+        encoder, device = self._seat.encoder, self._seat.device
         try:
             batch = encoder.batch(texts, rows, packed)
-            sent = replace(batch, features=self._seat.device.send(batch.features))
-            with self._seat.device.kept_if_lost(sent.features):
-                return self._seat.device.fetch(encoder.forward(sent))
+            sent = device.send(batch.features)
+            with device.in_use(sent):
+                return device.fetch(encoder.forward(replace(batch, features=sent)), sent)
         except Exception as error:
-            if not self._seat.device.is_out_of_memory(error):
+            if not device.is_out_of_memory(error):
                 raise
             error.__traceback__ = None  # it holds the failed activations
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,6 +32,11 @@ class Stall:
     seconds: float
     expected_seconds: float
 
+    @property
+    def what(self) -> str:
+        """What takes so long, in words."""
+        return "a batch" if self.rows else "moving the weights"
+
 
 @dataclass(frozen=True)
 class _Batch:
@@ -46,9 +51,17 @@ class StallWatch:
     """Knows the batches in flight. Workers tell it what they begin and end; a context manager, for its thread."""
 
     def __init__(
-        self, report: Callable[[Stall], None], timeout_s: float | None, give_up: Callable[[Stall], None]
+        self,
+        report: Callable[[Stall], None],
+        timeout_s: float | None,
+        give_up: Callable[[Stall], None],
+        devices: Callable[[], Iterable[Device]] = tuple,
     ) -> None:
-        """`report` is called once per stall; `give_up` once, when a batch has taken `timeout_s`."""
+        """`report` is called once per stall; `give_up` once, when a batch has taken `timeout_s`.
+
+        `devices` are those that are worked on: if one is given up by others, who share it, so it is here.
+        """
+        self._devices = devices
         self._report = report
         self._timeout_s = timeout_s
         self._give_up = give_up
@@ -86,6 +99,15 @@ class StallWatch:
             pace = (time.monotonic() - batch.since) / batch.tokens
             self._seconds_per_token[batch.device.name] = max(pace, self._seconds_per_token.get(batch.device.name, 0.0))
 
+    @contextmanager
+    def during(self, device: Device, rows: int = 0, longest: int = 0) -> Iterator[None]:
+        """A device is asked for something else than a batch within the block, and may hang then too."""
+        number = self.begin(device, rows, longest)
+        try:
+            yield
+        finally:
+            self.end(number, done=False)
+
     def _watch(self) -> None:
         while not self._over.wait(POLL_S):
             self.look()
@@ -104,10 +126,12 @@ class StallWatch:
             if too_long and self._given_up_at is None:
                 self._given_up_at = time.monotonic()
                 self._give_up(stall)
+        if self._given_up_at is None and any(device.hangs for device in self._devices()):
+            self._given_up_at = time.monotonic()
 
     def _stall_of(self, batch: _Batch) -> Stall:
         pace = self._seconds_per_token.get(batch.device.name)
-        expected = FIRST_BATCH_S if pace is None else pace * batch.tokens
+        expected = FIRST_BATCH_S if pace is None or not batch.tokens else pace * batch.tokens
         return Stall(batch.device, batch.rows, batch.longest, time.monotonic() - batch.since, expected)
 
 

@@ -24,6 +24,7 @@ from ultimate_embedder.execution.runner import BatchRunner
 from ultimate_embedder.execution.seat import Seat
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import LoadedModel, TokenizedTexts, aligned_length
+from ultimate_embedder.types import MemorySnapshot
 
 NO_ROOM = "the device has no room for the whole batch"
 
@@ -46,12 +47,14 @@ class Worker:
         place: int = 0,
         packs: bool = False,
         overflow: OverflowWatch | None = None,
+        alone: bool = False,
     ) -> None:
         """`dim` cuts the vectors; `learned` is from an earlier turn on the device; `is_bad` marks unusable rows.
 
         `companions` can be asked to make room; `refuges` are where this one goes when it is asked to.
         `packs` lays rows of several lengths end to end, where the model can.
         `overflow` counts the unusable rows of the pass, also those of other workers.
+        `alone`: no other model works on the device meanwhile, so that its memory need not be read twice for a batch.
         `place` is lower than that of each companion: it is the order in which workers are locked.
         """
         self.pauses = 0
@@ -64,6 +67,8 @@ class Worker:
         self._check = VectorCheck(fp32_encoder, report, is_bad, dim, encoder.unit_norm, overflow)
         self._packs = packs
         self._reduced = False
+        self._alone = alone
+        self._memory_now: MemorySnapshot | None = None  # as the batch that comes next was cut by
         self._runner = BatchRunner(self._seat, fp32_encoder, report, companions, learned)
         self._idle_since = device.mark()
 
@@ -142,6 +147,7 @@ class Worker:
             refuge = self._seat.move_away(self._refuges, self._fp32_encoder)
             self._idle_since = self.device.mark()
             self._runner.forget()
+            self._memory_now = None
         self._report(
             COMPANION_TO_GPU if refuge else COMPANION_TO_CPU, {"before": before.name, "after": self.device.name}
         )
@@ -149,11 +155,15 @@ class Worker:
 
     def close(self) -> None:
         """End: nothing that was made for this worker is left, on the device or on the host."""
+        if self.device.lost is not None:  # a thread may be blocked in its driver, with the lock
+            self._seat.close()
+            return
         with self._busy:
             self._seat.close()
 
     def _rows_that_fit(self, batch: Batch, planned_rows: int) -> int:
-        decision = self.learned.allow(self.device.hold_ceiling())
+        self._memory_now = self.device.hold_ceiling()
+        decision = self.learned.allow(self._memory_now)
         layout: Layout = "packed" if self._packs else "padded"
         allowed = decision.allowance.activation_bytes
         length = batch.longest if self._packs else aligned_length(batch.longest)
@@ -175,7 +185,8 @@ class Worker:
 
     def _start(self, texts: TokenizedTexts, batch: Batch, planned_rows: int) -> StartedBatch:
         device, idle_since = self.device, self._idle_since
-        before = device.hold_ceiling()
+        known = self._memory_now if self._alone else None
+        before, self._memory_now = known or device.hold_ceiling(), None
         device.reset_peak()
         lengths = texts.lengths[batch.rows]
         packed = self._is_packed(texts, batch.rows)

@@ -71,11 +71,10 @@ class Step:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did: rows encoded and the largest batch, by device, and how long it had its devices."""
+    """What was done of a pass: rows encoded and the largest batch, by device."""
 
     rows_on: Mapping[str, int] = field(default_factory=dict)
     largest_batch: Mapping[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
 
     @property
     def rows(self) -> int:
@@ -86,18 +85,18 @@ class TaskResult:
         devices = dict.fromkeys([*self.rows_on, *other.rows_on])
         rows = {name: self.rows_on.get(name, 0) + other.rows_on.get(name, 0) for name in devices}
         largest = {name: max(self.largest_batch.get(name, 0), other.largest_batch.get(name, 0)) for name in devices}
-        return TaskResult(rows, largest, self.seconds + other.seconds)
+        return TaskResult(rows, largest)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step took, and what each of its passes did, by number."""
+    """What a step took, and how long each of its passes had its devices, by number."""
 
     texts: int = 0
     moving_seconds: float = 0.0
     """Spent on bringing weights to devices and taking them away."""
     working_seconds: float = 0.0
-    tasks: Mapping[int, TaskResult] = field(default_factory=dict)
+    seconds: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

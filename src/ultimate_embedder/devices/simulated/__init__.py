@@ -4,6 +4,11 @@ They run the lines that a card would run, so that a Kaggle run can be rehearsed 
 tests exercise every path that a GPU takes.
 """
 
-from ultimate_embedder.devices.simulated.accelerator import SIMULATED, SimulatedControls, simulate
+from ultimate_embedder.devices.simulated.accelerator import (
+    SIMULATED,
+    SimulatedControls,
+    environment_for_child,
+    simulate,
+)
 
-__all__ = ["SIMULATED", "SimulatedControls", "simulate"]
+__all__ = ["SIMULATED", "SimulatedControls", "environment_for_child", "simulate"]

@@ -324,14 +324,17 @@ Tensor tensor_over(Storage storage, c10::DispatchKey key, const Tensor& shape) {
   return tensor;
 }
 
-// The same bytes, as the CPU kernels want to see them.
-Tensor lend_to_cpu(const Tensor& tensor) {
-  if (!tensor.defined() || tensor.device().type() != kSimulated) return tensor;
+// The bytes of a tensor, whoever they belong to, as the CPU kernels want to see them.
+Tensor over_bytes_of(const Tensor& tensor) {
   auto* bytes = const_cast<void*>(tensor.storage().data());
   Storage storage(Storage::use_byte_size_t{}, tensor.storage().nbytes(),
                   at::DataPtr(bytes, nullptr, &c10::detail::deleteNothing, Device(at::kCPU)), c10::GetCPUAllocator(),
                   /*resizable=*/true);
   return tensor_over(std::move(storage), c10::DispatchKey::CPU, tensor);
+}
+
+Tensor lend_to_cpu(const Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kSimulated ? over_bytes_of(tensor) : tensor;
 }
 
 // A fresh CPU tensor becomes one of the device: the bytes stay where they are, the device is charged for them.
@@ -351,16 +354,18 @@ void copy_bytes(const Tensor& from, const Tensor& to) {
   lend_to_cpu(to).copy_(lend_to_cpu(from));
 }
 
-// A tensor for later: other tensors over its memory may come and go. A device's memory is kept by its owner.
-Tensor keep(const Tensor& tensor) {
-  return tensor.is_cpu() ? tensor_over(Storage(tensor.storage()), c10::DispatchKey::CPU, tensor) : lend_to_cpu(tensor);
-}
+// Host memory of a copy that is queued: pinned, or a buffer of the driver. Other tensors over it may come and go.
+struct HostSide {
+  Tensor tensor;
+  std::shared_ptr<PinnedBlock> block;
+  bool watched;  // whether a copy begins where a pinned allocation does: all of its pages are watched then
 
-// Whether a copy touches all of a pinned allocation, so that its pages can be watched.
-bool can_be_watched(const Tensor& host) {
-  return PinnedAllocator::is_pinned(host.storage().data()) &&
-         static_cast<size_t>(host.numel()) * host.element_size() == host.storage().nbytes();
-}
+  HostSide(const Tensor& host, DeviceIndex device) : block(PinnedAllocator::find(host.storage().data())) {
+    watched = block && host.storage_offset() == 0;
+    tensor = block ? over_bytes_of(host) : tensor_over(Storage(host.storage()), c10::DispatchKey::CPU, host);
+    if (block) PinnedAllocator::used_by(*block, device);
+  }
+};
 
 void poison_until_copied(Slot stream, const Tensor& to) {
   streams.settle(stream, to.storage().data());
@@ -369,32 +374,30 @@ void poison_until_copied(Slot stream, const Tensor& to) {
 
 void send_later(Slot stream, const Tensor& from, const Tensor& to) {
   poison_until_copied(stream, to);
-  const void* host = from.storage().data();
-  const bool watched = can_be_watched(from);
-  if (watched) PinnedAllocator::expect(host, /*is_written=*/false);
-  const auto run = [host, watched, from = keep(from), to = keep(to), memory = owner(to.storage())->self] {
-    copy_bytes(from, to);
-    if (watched) PinnedAllocator::arrived(host, /*is_written=*/false);
+  const HostSide host(from, to.device().index());
+  if (host.watched) PinnedAllocator::expect(*host.block, /*is_written=*/false);
+  const auto run = [host, to = lend_to_cpu(to), memory = owner(to.storage())->self] {
+    copy_bytes(host.tensor, to);
+    if (host.watched) PinnedAllocator::arrived(*host.block, /*is_written=*/false);
   };
-  streams.later(stream, {{host, to.storage().data()}, run, {}});
+  streams.later(stream, {{from.storage().data(), to.storage().data()}, run, {}});
 }
 
 void fetch_later(Slot stream, const Tensor& from, const Tensor& to) {
   poison_until_copied(stream, to);
-  const void* host = to.storage().data();
-  const bool watched = can_be_watched(to);
-  if (watched) PinnedAllocator::expect(host, /*is_written=*/true);
+  const HostSide host(to, from.device().index());
+  if (host.watched) PinnedAllocator::expect(*host.block, /*is_written=*/true);
   const auto on_its_way = std::make_shared<Tensor>();
-  const auto run = [on_its_way, from = keep(from), memory = owner(from.storage())->self] {
+  const auto run = [on_its_way, from = lend_to_cpu(from), memory = owner(from.storage())->self] {
     at::AutoDispatchBelowADInplaceOrView guard;
     *on_its_way = from.clone();  // what comes next on the stream may overwrite it
   };
-  const auto deliver = [on_its_way, host, watched, to = keep(to)] {
-    if (watched) PinnedAllocator::open(host);
-    copy_bytes(*on_its_way, to);
-    if (watched) PinnedAllocator::arrived(host, /*is_written=*/true);
+  const auto deliver = [on_its_way, host] {
+    if (host.watched) PinnedAllocator::open(*host.block);
+    copy_bytes(*on_its_way, host.tensor);
+    if (host.watched) PinnedAllocator::arrived(*host.block, /*is_written=*/true);
   };
-  streams.later(stream, {{host, from.storage().data()}, run, deliver});
+  streams.later(stream, {{to.storage().data(), from.storage().data()}, run, deliver});
 }
 
 // With the host. Memory that is not pinned is sent by way of a buffer of the driver, which waits for the stream before it
@@ -431,7 +434,7 @@ void copy_between_devices(const Tensor& from, const Tensor& to) {
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   for (const Tensor& each : {from, to})
     if (!each.is_cpu()) health[each.device().index()].work();
-  if (to.is_cpu() && !non_blocking) health[from.device().index()].wait();
+  if (!non_blocking && (from.is_cpu() || to.is_cpu())) health[(from.is_cpu() ? to : from).device().index()].wait();
   const auto bytes = static_cast<int64_t>(from.numel() * from.element_size());
   if (bytes == 0) return to;
   if (from.is_cpu() || to.is_cpu()) {
@@ -727,6 +730,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace simulated;
   m.def("register_hooks", [] {
+    PinnedAllocator::set_health([](int device) { health[device].record_in_destructor(); },
+                                [](int device) { health[device].check(); });
     if (!at::isPrivateUse1HooksRegistered()) at::RegisterPrivateUse1HooksInterface(new Hooks());
   });
   m.def("most_devices", [] { return kMostDevices; });
@@ -739,7 +744,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_workspace", [](DeviceIndex device, size_t bytes) { workspace_bytes[checked(device)] = bytes; });
   m.def("clear_workspaces", [] { workspaces.clear(); });
   m.def("set_limit", [](DeviceIndex device, size_t bytes) {
-    health[checked(device)].check();
+    current_device = checked(device);  // as torch for cards, which does not set it back
+    health[device].check();
     allocators[device].set_limit(bytes);
   });
   m.def("set_capability",

@@ -15,6 +15,7 @@ from ultimate_embedder.errors import UsageError
 
 SIMULATED = "simulated"
 FAULTS_VARIABLE = "ULTIMATE_EMBEDDER_SIMULATED_FAULTS"
+EXTERNAL_VARIABLE = "ULTIMATE_EMBEDDER_SIMULATED_EXTERNAL"
 T4_CAPABILITY = (7, 5)  # what the cards that most people have would say
 
 _controls: SimulatedControls | None = None
@@ -23,24 +24,42 @@ _controls: SimulatedControls | None = None
 def simulate(capacities_bytes: Sequence[int]) -> SimulatedControls:
     """Have one simulated device per capacity. torch takes such a device once a process; later calls resize it."""
     global _controls
-    first = _controls is None
-    if _controls is None:
-        _controls = _register()
-    _controls.resize(capacities_bytes)
-    if first:
-        _break_as_told(_controls)
+    if _controls is not None:
+        _controls.resize(capacities_bytes)
+        return _controls
+    _controls = _register()
+    mine, _, rest = os.environ.get(FAULTS_VARIABLE, "").partition("|")
+    os.environ[FAULTS_VARIABLE] = rest
+    missing = {int(device) for device in re.findall(r"(?:^|,)(\d+)-(?=,|$)", mine)}
+    _controls.resize([size for device, size in enumerate(capacities_bytes) if device not in missing])
+    _fill_as_told(_controls)
+    _break_as_told(_controls, mine)
     return _controls
 
 
-def _break_as_told(controls: SimulatedControls) -> None:
+def environment_for_child() -> dict[str, str]:
+    """What a process needs to know that uses the same simulated devices: how much of them this one holds."""
+    if _controls is None:
+        return {}
+    held = [str(_controls.usage(device)["reserved"]) for device in range(_controls.device_count())]
+    return {EXTERNAL_VARIABLE: ",".join(held)}
+
+
+def _fill_as_told(controls: SimulatedControls) -> None:
+    """Let devices be as full as the process that has started this one says."""
+    for device, held in enumerate(re.findall(r"\d+", os.environ.pop(EXTERNAL_VARIABLE, ""))):
+        if device < controls.device_count():
+            controls.set_external(device, int(held))
+
+
+def _break_as_told(controls: SimulatedControls, faults: str) -> None:
     """Let devices of this process die as the environment says, for processes that a test cannot reach otherwise.
 
     `0@200=MESSAGE` kills device 0 after 200 operations, `0@200!=MESSAGE` all others with it, and `0@200~` lets it hang.
-    Several are separated by commas; what follows a `|` is for the next process.
+    `0-` takes device 0 out of the machine: those after it have other numbers then. Several are separated by commas;
+    what follows a `|` is for the next process.
     """
-    mine, _, rest = os.environ.get(FAULTS_VARIABLE, "").partition("|")
-    os.environ[FAULTS_VARIABLE] = rest
-    for device, operations, kind, message in re.findall(r"(\d+)@(\d+)(=|!=|~)([^,]*)", mine):
+    for device, operations, kind, message in re.findall(r"(\d+)@(\d+)(=|!=|~)([^,]*)", faults):
         if kind == "~":
             controls.hang(int(device), int(operations))
         else:
@@ -77,6 +96,10 @@ class SimulatedControls:
             self._extension.fail_after(device, -1)
             self._extension.reset_peaks(device)
             self._extension.reset_high_water(device)
+
+    def device_count(self) -> int:
+        """How many devices there are."""
+        return int(self._extension.device_count())
 
     def set_capability(self, device: int, capability: tuple[int, int]) -> None:
         """Let the device be of another generation: it decides which attention kernels and number formats there are."""
@@ -117,7 +140,7 @@ class SimulatedControls:
         self._extension.clear_workspaces()
 
     def die_after(self, device: int, operations: int, message: str, *, all_devices: bool = False) -> None:
-        """Let a device die when it has done so many more kernels and copies; it raises `message` from then on.
+        """Let a device die of the kernel or copy after so many more; whoever asks it next is told so with `message`.
 
         `all_devices`: every other device of the process raises it too, as after some errors of a card.
         """

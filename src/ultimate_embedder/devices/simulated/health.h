@@ -1,10 +1,12 @@
 // How a simulated device breaks: it dies, and from then on every call that reaches it raises, as after a sticky error of
 // a card; or it hangs, and whoever waits for it waits until it is released.
 //
-//   work        kernels and copies: they count, and raise once the device is dead
+//   work        kernels and copies: they count, and raise once the device is dead. The one that kills it raises nothing: a
+//               card computes later, and who asks it next is told
 //   questions   events, synchronisation, free memory: they raise on a dead device; waiting blocks on one that hangs
-//   freeing     never raises. But torch records an event where memory that another stream has used is freed; that fails
-//               on a dead card, in a destructor, and ends the process. So it does here.
+//   freeing     never raises. But torch records an event where memory is freed that another stream has used, and where
+//               pinned memory is freed that a stream has copied from or to; that fails on a dead card, in a destructor,
+//               and ends the process. So it does here.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -39,7 +41,7 @@ template <class Error = c10::AcceleratorError>
 
 class Health {
  public:
-  // Die when `operations` more kernels and copies have been done; negative: live on. A death may take all devices along.
+  // Die of the kernel or copy after `operations` more; negative: live on. A death may take all devices along.
   void die_after(int64_t operations, std::string message, bool all_devices) {
     std::lock_guard<std::mutex> lock(mutex_);
     left_ = operations;
@@ -64,15 +66,13 @@ class Health {
 
   // Before a kernel or a copy.
   void work() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (until_hang_ > 0 && --until_hang_ == 0) hanging_ = true;
-      if (left_ >= 0 && left_-- == 0) {
-        dead_ = true;
-        if (all_devices_) poison(message_);
-      }
-    }
     check();
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (until_hang_ > 0 && --until_hang_ == 0) hanging_ = true;
+    if (left_ >= 0 && left_-- == 0) {
+      dead_ = true;
+      if (all_devices_) poison(message_);
+    }
   }
 
   // Before anything else that asks the device.
@@ -101,8 +101,13 @@ class Health {
       std::lock_guard<std::mutex> lock(mutex_);
       recorded = used_elsewhere_.erase(memory) > 0;
     }
+    if (recorded) record_in_destructor();
+  }
+
+  // An event is recorded where nothing may be raised: on a dead device that ends the process.
+  void record_in_destructor() const {
     const std::string message = death();
-    if (!recorded || message.empty()) return;
+    if (message.empty()) return;
     std::fprintf(stderr, "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  %s\n",
                  message.c_str());
     std::abort();

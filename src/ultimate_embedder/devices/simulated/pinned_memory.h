@@ -16,7 +16,10 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -83,13 +86,39 @@ class ProtectedPages {
   static inline std::atomic<int> faults_{0};
 };
 
+// A block of pinned memory. A copy that is queued shares it: freed memory is used again when the copy is done.
+struct PinnedBlock {
+  void* memory;
+  size_t bytes;
+  int readers = 0, writers = 0;
+  std::set<int> devices;  // whose streams were asked to copy from it or to it, without waiting
+
+  PinnedBlock(void* memory, size_t bytes) : memory(memory), bytes(bytes) {}
+  PinnedBlock(const PinnedBlock&) = delete;
+  ~PinnedBlock() {
+    ProtectedPages::open(memory);
+    std::free(memory);
+  }
+};
+
+// As torch's allocator for cards: when a block is freed an event is recorded on each stream that has copied from it or to
+// it, and the next allocation asks these events. Both fail on a dead card; the first in a destructor, which ends the process.
 class PinnedAllocator final : public c10::Allocator {
  public:
+  using OfDevice = void (*)(int device);
+
+  // What recording an event in a destructor does to a device, and what asking an event does.
+  static void set_health(OfDevice record_in_destructor, OfDevice ask) {
+    record_in_destructor_ = record_in_destructor;
+    ask_ = ask;
+  }
+
   at::DataPtr allocate(size_t bytes) override {
+    for (int device; (device = next_event()) >= 0;) ask_(device);
     const size_t pages = std::bit_ceil(std::max(kPage, bytes));  // as torch's allocator for cards: a power of two
     void* memory = std::aligned_alloc(kPage, pages);
     std::lock_guard<std::mutex> lock(mutex_);
-    pinned_[memory] = {pages};
+    pinned_[memory] = std::make_shared<PinnedBlock>(memory, pages);
     ++operations_;
     pinned_bytes_ += pages;
     return at::DataPtr(memory, memory, &unpin, c10::Device(at::kCPU));
@@ -97,10 +126,13 @@ class PinnedAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
-  static bool is_pinned(const void* memory) {
+  // The block of pinned memory; none if it is ordinary memory.
+  static std::shared_ptr<PinnedBlock> find(const void* memory) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return pinned_.count(memory) > 0;
+    const auto found = pinned_.find(memory);
+    return found == pinned_.end() ? nullptr : found->second;
   }
+  static bool is_pinned(const void* memory) { return find(memory) != nullptr; }
 
   // Tensors pinned so far, and bytes that are pinned now.
   static size_t operations() {
@@ -112,46 +144,51 @@ class PinnedAllocator final : public c10::Allocator {
     return pinned_bytes_;
   }
 
-  // A copy from or to all of this memory is under way, until `arrived`.
-  static void expect(const void* memory, bool is_written) {
+  // A stream of a device was asked to copy from or to this memory.
+  static void used_by(PinnedBlock& block, int device) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Pinned& pinned = pinned_.at(memory);
-    ++(is_written ? pinned.writers : pinned.readers);
-    protect(const_cast<void*>(memory), pinned);
+    block.devices.insert(device);
   }
 
-  static void arrived(const void* memory, bool is_written) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Pinned& pinned = pinned_.at(memory);
-    --(is_written ? pinned.writers : pinned.readers);
-    protect(const_cast<void*>(memory), pinned);
-  }
+  // A copy from or to all of this memory is under way, until `arrived`.
+  static void expect(PinnedBlock& block, bool is_written) { count(block, is_written, +1); }
+  static void arrived(PinnedBlock& block, bool is_written) { count(block, is_written, -1); }
 
   // For the copy itself.
-  static void open(const void* memory) { ProtectedPages::open(const_cast<void*>(memory)); }
+  static void open(const PinnedBlock& block) { ProtectedPages::open(block.memory); }
 
  private:
-  struct Pinned {
-    size_t bytes;
-    int readers = 0, writers = 0;
-  };
-
-  static void protect(void* memory, const Pinned& pinned) {
-    if (pinned.writers) ProtectedPages::protect(memory, pinned.bytes, PROT_NONE);
-    else if (pinned.readers) ProtectedPages::protect(memory, pinned.bytes, PROT_READ);
-    else ProtectedPages::open(memory);
+  static void count(PinnedBlock& block, bool is_written, int change) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    (is_written ? block.writers : block.readers) += change;
+    if (block.writers) ProtectedPages::protect(block.memory, block.bytes, PROT_NONE);
+    else if (block.readers) ProtectedPages::protect(block.memory, block.bytes, PROT_READ);
+    else ProtectedPages::open(block.memory);
   }
 
   static void unpin(void* memory) {
+    const std::shared_ptr<PinnedBlock> block = find(memory);
+    for (int device : block->devices) record_in_destructor_(device);
     std::lock_guard<std::mutex> lock(mutex_);
-    pinned_bytes_ -= pinned_.at(memory).bytes;
+    pinned_bytes_ -= block->bytes;
+    events_.insert(events_.end(), block->devices.begin(), block->devices.end());
     pinned_.erase(memory);
-    std::free(memory);
+  }
+
+  // The device of the next event that nobody has asked yet; -1: there is none. One that raises is not asked again.
+  static int next_event() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (events_.empty()) return -1;
+    const int device = events_.front();
+    events_.pop_front();
+    return device;
   }
 
   static inline std::mutex mutex_;
-  static inline std::unordered_map<const void*, Pinned> pinned_;
+  static inline std::unordered_map<const void*, std::shared_ptr<PinnedBlock>> pinned_;
+  static inline std::deque<int> events_;
   static inline size_t operations_ = 0, pinned_bytes_ = 0;
+  static inline OfDevice record_in_destructor_ = [](int) {}, ask_ = [](int) {};
 };
 
 }  // namespace simulated
