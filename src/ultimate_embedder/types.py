@@ -84,6 +84,8 @@ class ModelSpec:
     document_prompt: Prompt | None = None
     query_prompt: Prompt | None = None
     remote_code: bool = False
+    pickled_weights: bool = False
+    """Its repository has no safetensors: the pickle is read by torch's restricted loader, which runs no code."""
     revision: str | None = None
     aliases: tuple[str, ...] = ()
     package: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import sentence_transformers.sparse_encoder.modules
 from sentence_transformers.base.modules import Module
 
 from tests.models.test_resolve import put_into_cache
-from tests.support.attack_code import MARKER
-from tests.support.attacks import ATTACKS, add_module, change, module_of_the_folder
+from tests.support.attack_code import MARKER, Payload
+from tests.support.attacks import ATTACKS, add_module, change, module_of_the_folder, pickle_of_a_module
 from tests.support.hub_here import keep_own_code_below
 from tests.support.tiny_models import tiny_cross_encoder, tiny_model
 from ultimate_embedder.config import HubAccess
@@ -107,6 +108,27 @@ def test_a_harmless_dense_layer_and_reranker_are_loaded(folder: Path, tmp_path: 
     reranker = Path(shutil.copytree(tiny_cross_encoder(), tmp_path / "reranker"))
     change(reranker, "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})
     assert load_reranker(found_at(reranker), "float32").name == "my-model"
+
+
+def test_a_registered_model_without_safetensors_is_read_without_running_code(folder: Path, marker: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    spec = find_spec("bge-m3")
+    assert spec is not None
+    weights = folder / "pytorch_model.bin"
+    torch.save(load_file(folder / "model.safetensors"), weights)
+    (folder / "model.safetensors").unlink()
+    assert load(folder, spec).dim == 64
+    with pytest.raises(ModelError, match="are a pickle"):
+        load(folder, spec_of("somebody/else"))
+    weights.write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load(folder, spec)
+    pickle_of_a_module(folder)
+    with pytest.raises(ModelError, match=r"3_Dense/pytorch_model\.bin are a pickle"):
+        load(folder, spec)
+    assert not marker.exists()
 
 
 def test_trust_is_by_registry_name_hub_id_or_path_and_by_nothing_that_others_can_choose(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ class Probes:
             "device": "cpu",
             "local_files_only": True,
             "trust_remote_code": is_trusted,
-            "model_kwargs": model_options(getattr(torch, "float32" if dtype == "int8" else dtype), is_trusted),
+            "model_kwargs": model_options(
+                getattr(torch, "float32" if dtype == "int8" else dtype), is_trusted, model.spec
+            ),
         }
 
     def _initialize_companion_models(self) -> Mapping[str, Any]:

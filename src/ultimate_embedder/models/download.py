@@ -16,7 +16,7 @@ from ultimate_embedder.models.hub_cache import FILE_LISTS, HubFile, problems_of,
 from ultimate_embedder.models.hub_client import HubClient, file_damage
 from ultimate_embedder.models.paths import collision, file_problem, inside, require_own_folders, shown
 from ultimate_embedder.models.registry import name_to_pull
-from ultimate_embedder.models.trust import is_pickle, is_trusted, pickle_refusal
+from ultimate_embedder.models.trust import is_pickle, is_trusted, may_be_pickled, pickle_refusal
 from ultimate_embedder.types import ModelSpec
 
 SKIPPED = (
@@ -91,10 +91,11 @@ def _names_problem(files: Sequence[HubFile]) -> str | None:
 def _without_pickles(spec: ModelSpec, files: Sequence[HubFile]) -> list[HubFile]:
     """The files that are no pickles; raises if the weights of the model, or of a part of it, are one."""
     with_config = {_folder(file) for file in files if PurePosixPath(file.name).name.endswith("config.json")}
-    for file in files:
-        if is_pickle(file.name) and _folder(file) in with_config:
+    pickles = [file for file in files if is_pickle(file.name) and not may_be_pickled(spec, file.name)]
+    for file in pickles:
+        if _folder(file) in with_config:
             raise pickle_refusal(spec, None, file.name, spec.hub_id)
-    return [file for file in files if not is_pickle(file.name)]
+    return [file for file in files if file not in pickles]
 
 
 def _require_space(repo: Path, needed_bytes: int, spec: ModelSpec) -> None:

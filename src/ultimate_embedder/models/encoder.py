@@ -32,7 +32,7 @@ from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.runtimes import Runtime
 from ultimate_embedder.models.tokenize import Tokenizer, preprocess
 from ultimate_embedder.models.trust import require_trust
-from ultimate_embedder.types import Capability, ModelDevice, ResolvedModel
+from ultimate_embedder.types import Capability, ModelDevice, ModelSpec, ResolvedModel
 
 if TYPE_CHECKING:
     import torch
@@ -185,9 +185,15 @@ class Encoder(LoadedModel):
         )
 
 
-def model_options(dtype: Any, is_trusted: bool) -> dict[str, Any]:
-    """The arguments with which transformers loads weights: safetensors only, unless the model is trusted."""
-    return {"dtype": dtype, **({} if is_trusted else {"use_safetensors": True, "weights_only": True})}
+def model_options(dtype: Any, is_trusted: bool, spec: ModelSpec | None = None) -> dict[str, Any]:
+    """The arguments with which transformers loads weights: safetensors only, unless the model is trusted.
+
+    The weights of a registered model that has nothing else may be a pickle, for torch's restricted loader.
+    """
+    if is_trusted:
+        return {"dtype": dtype}
+    only = {} if spec is not None and spec.pickled_weights else {"use_safetensors": True}
+    return {"dtype": dtype, "weights_only": True, **only}
 
 
 def load_encoder(
@@ -212,7 +218,7 @@ def load_encoder(
                 device=device,
                 local_files_only=True,
                 trust_remote_code=is_trusted,
-                model_kwargs=model_options(getattr(torch, dtype), is_trusted),
+                model_kwargs=model_options(getattr(torch, dtype), is_trusted, model.spec),
             )
     except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error

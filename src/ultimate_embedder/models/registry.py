@@ -21,6 +21,7 @@ MODELS: tuple[ModelSpec, ...] = (
         hub_id="BAAI/bge-m3",
         dim=1024,
         max_tokens=8192,
+        pickled_weights=True,
         note="XLM-R large, CLS pooling, multilingual, no prompt",
     ),
     ModelSpec(

@@ -14,7 +14,7 @@ from ultimate_embedder.models.foreign_code import code_findings, is_pickle, unsa
 from ultimate_embedder.models.registry import find_spec, name_to_pull
 from ultimate_embedder.types import ModelSpec
 
-__all__ = ["is_pickle", "is_trusted", "pickle_refusal", "require_trust"]
+__all__ = ["is_pickle", "is_trusted", "may_be_pickled", "pickle_refusal", "require_trust"]
 
 MOST_FINDINGS = 3  # in a message
 
@@ -28,9 +28,18 @@ def require_trust(spec: ModelSpec | None, folder: Path, trusted: Sequence[str]) 
         return True
     if findings := list(dict.fromkeys(code_findings(folder))):
         raise _code_refusal(spec, folder, findings)
-    if pickle := next(unsafe_pickles(folder), None):
-        raise pickle_refusal(spec, folder, pickle, str(folder))
+    for pickle in unsafe_pickles(folder):
+        if not may_be_pickled(spec, pickle):
+            raise pickle_refusal(spec, folder, pickle, str(folder))
     return False
+
+
+def may_be_pickled(spec: ModelSpec | None, name: str) -> bool:
+    """Whether a file may be a pickle: those beside the weights of a registered model that has no safetensors.
+
+    They are read with `weights_only=True`, or not at all. The folders of modules are none of these.
+    """
+    return spec is not None and spec.pickled_weights and "/" not in name
 
 
 def is_trusted(spec: ModelSpec | None, folder: Path | None, trusted: Sequence[str]) -> bool:
