@@ -37,7 +37,7 @@ def controls() -> Iterator[SimulatedControls]:
 
 
 def no_workers() -> bool:
-    return not [thread for thread in threading.enumerate() if thread.name.startswith("worker_")]
+    return not [each for each in threading.enumerate() if each.name.startswith("worker_") or each.name == "in-time"]
 
 
 @pytest.fixture

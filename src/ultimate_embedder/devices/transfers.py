@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,11 +28,11 @@ class Transfers:
 
     def __init__(self, card: ModelDevice, blocking_event: Callable[[], Any]) -> None:
         """`blocking_event` makes an event whose waiters leave the core to others."""
-        self._card = card
+        self._card: ModelDevice = weakref.proxy(card)  # it owns this
         self._blocking_event = blocking_event
         # one for each way: a batch must not wait on its way in for the results of the one before
         self._sending, self._fetching = card.side_stream(), card.side_stream()
-        self._buffers = _PinnedBuffers(card.pin)
+        self._buffers = _PinnedBuffers(self._card)
         self._numbers = itertools.count()
         self._under_way: dict[int, _Arrival] = {}
 
@@ -126,8 +127,8 @@ class _Buffer:
 class _PinnedBuffers:
     """Pinned memory in sizes of powers of two, as torch pins it; what is not taken waits for the next batch."""
 
-    def __init__(self, pin: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self._pin = pin
+    def __init__(self, card: ModelDevice) -> None:
+        self._card = card
         self._owned: list[torch.Tensor] = []  # nothing is freed because somebody drops it
         self._waiting: dict[int, deque[_Buffer]] = {}  # single operations on it only: no lock
 
@@ -142,7 +143,7 @@ class _PinnedBuffers:
             if oldest.free_from is None or oldest.free_from.query():
                 return oldest
             waiting.appendleft(oldest)
-        memory = self._pin(torch.empty(size, dtype=torch.uint8))
+        memory = self._card.pin(torch.empty(size, dtype=torch.uint8))
         self._owned.append(memory)
         return _Buffer(memory)
 
