@@ -50,6 +50,11 @@ def test_batches_are_sent_while_those_before_them_are_used(device: AcceleratorDe
     assert [fetch().tolist() for fetch in fetches] == [[2.0 * number] * 8 for number in range(4)]
 
 
+def test_a_batch_is_sent_from_other_memory_than_one_that_is_still_on_its_way(device: AcceleratorDevice) -> None:
+    first, second = (device.send({"ids": torch.full((8,), float(number))}) for number in (1, 2))
+    assert [(sent["ids"] + 0).tolist() for sent in (first, second)] == [[1.0] * 8, [2.0] * 8]
+
+
 def test_results_are_read_when_they_have_arrived(device: AcceleratorDevice) -> None:
     fetch = device.fetch(torch.ones(8, device="simulated:0") * 3)
     torch.zeros(8, device="simulated:0")  # may be given the memory of the results as soon as they have been copied

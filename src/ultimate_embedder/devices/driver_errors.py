@@ -40,7 +40,7 @@ DOUBTFUL = (
     "CUDNN_STATUS_INTERNAL_ERROR",
     "driver shutting down",
     "invalid device context",
-    "CUDA error:",  # any other: as a plain RuntimeError up to torch 2.7
+    " error: ",  # after the name of a driver or a library: any other that torch up to 2.7 passes on
 )
 
 

@@ -59,12 +59,11 @@ class Transfers:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Compute with what was sent; if that fails its memory, and that of results, is used again only afterwards."""
+        """Compute with what was sent; if that fails its memory is used again only afterwards."""
         try:
             yield
         except Exception:
             self._sending.wait_stream(self._card.current_stream())
-            self._card.current_stream().wait_stream(self._fetching)
             raise
 
     def fetch(self, vectors: torch.Tensor, used: Any) -> Fetch:
