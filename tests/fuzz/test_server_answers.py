@@ -90,7 +90,7 @@ def server() -> Iterator[LyingServer]:
     with running, pytest.MonkeyPatch.context() as patch:
         client = QdrantClient(url=running.url, timeout=5, check_compatibility=False)
         patch.setattr(client, "close", lambda: None)
-        patch.setattr("ultimate_embedder.export.server._connect", lambda url, api_key: client)
+        patch.setattr("ultimate_embedder.export.server._connect", lambda url, user, api_key: client)
         yield running
 
 
