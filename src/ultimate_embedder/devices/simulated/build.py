@@ -31,7 +31,7 @@ def load_extension() -> ModuleType:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < LEAST_TORCH:
         raise UsageError(
             f"simulated devices need torch 2.9 or newer, and this is {torch.__version__}. "
-            "Use --devices cpu, or cuda where there is a card."
+            "Use --devices cpu, or the card if there is one."
         )
     library = cache_folder() / f"{MODULE}-{_fingerprint()}.so"
     if not library.exists():
