@@ -28,7 +28,7 @@ def controls() -> Iterator[SimulatedControls]:
     yield controls
     controls.clear_workspaces()
     assert controls.usage(0)["allocated"] == 0
-    assert controls.pinned()["bytes"] == pinned
+    assert controls.pinned()["bytes"] <= pinned  # what a card held that died in an earlier test may be freed meanwhile
 
 
 def run(tmp_path: Path, texts: list[str], architecture: Architecture, devices: str, **options: Any) -> RunSummary:
