@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.messages import read_message, write_message
-from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.stop import StopSwitch, looking
 
 POLL_S = 0.2  # between two looks at whether the run has to stop
 PATIENCE_S = 10.0  # for a child to end when it is not needed any more
@@ -129,22 +129,16 @@ def start_child(
 @contextlib.contextmanager
 def on_stop(stop: StopSwitch, act: Callable[[str], object]) -> Iterator[None]:
     """Act once, with the reason, as soon as the run has to stop during the block."""
-    over = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(POLL_S):
-            if stop.reason is not None:
-                with contextlib.suppress(OSError, ValueError):  # the child has ended
-                    act(stop.reason)
-                return
+    def look() -> bool:
+        if stop.reason is None:
+            return True
+        with contextlib.suppress(OSError, ValueError):  # the child has ended
+            act(stop.reason)
+        return False
 
-    thread = threading.Thread(target=watch, name="pass-on-stop", daemon=True)
-    thread.start()
-    try:
+    with looking(look, POLL_S, "pass-on-stop"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _environment() -> dict[str, str]:

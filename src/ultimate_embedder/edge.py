@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
+from ultimate_embedder.types import UNNAMED
 
 UPSERT_POINTS = 256
 READ_POINTS = 1000
 EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building the graph takes minutes
-UNNAMED = ""
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ import contextlib
 import json
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ultimate_embedder.files import atomic_file, open_itself
+from ultimate_embedder.files import atomic_file, open_itself, temporary_path
 from ultimate_embedder.machine import machine_identity, process_start
+from ultimate_embedder.stop import looking
 
 REFRESH_S = 20.0
 STALE_S = 300.0
@@ -139,7 +139,7 @@ class Heartbeat:
 
     def _age_s(self, path: Path) -> float:
         """Seconds since a file was refreshed, by the clock of the file system: those of machines may differ."""
-        probe = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
+        probe = temporary_path(path)
         try:
             os.close(open_itself(probe, os.O_WRONLY | os.O_EXCL))
             return probe.stat().st_mtime - path.lstat().st_mtime
@@ -150,27 +150,17 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def _refreshed(self) -> Iterator[None]:
-        over = threading.Event()
-
-        def refresh() -> None:
-            while not over.wait(REFRESH_S):
-                if not self._refresh():
-                    self._on_lost("another process has taken over the lock, as it was not refreshed in time")
-                    return
-
-        thread = threading.Thread(target=refresh, name="heartbeat", daemon=True)
-        thread.start()
         try:
-            yield
+            with looking(self._refresh, REFRESH_S, "heartbeat"):
+                yield
         finally:
-            over.set()
-            thread.join()
             self._release()
 
     def _refresh(self) -> bool:
         """Refresh the lock; False if it is not ours any more."""
         record = self._read()
         if record is not None and record.token != self.token:
+            self._on_lost("another process has taken over the lock, as it was not refreshed in time")
             return False
         with contextlib.suppress(OSError):  # the file system is away: the next time, or somebody takes it over
             os.utime(self._path)

@@ -34,7 +34,7 @@ class HeldOutput:
 
 
 def _ignore(message: str) -> None:
-    """Nobody wants to know."""
+    """Discard a message."""
 
 
 @contextlib.contextmanager

@@ -198,10 +198,9 @@ class CollectionOutput:
 
     def refuse_links(self) -> None:
         """Raise `OutputError` if something would be written through a link: it may lead out of the output."""
-        written = (self.folder, self.store, *self.store.glob("*"), *self.store.glob(f"*/{LEDGER_NAME}"))
-        for path in written:
-            if path == self.export_journal:  # it is replaced as a whole, and checked when it is read
-                continue
+        # the journal of the exports is replaced as a whole, and checked when it is read
+        inside = (path for path in self.store.glob("*") if path != self.export_journal)
+        for path in (self.folder, self.store, *inside, *self.store.glob(f"*/{LEDGER_NAME}")):
             if target := link_target(path):
                 raise OutputError(
                     f"{path} is a link to {target}, and nothing is written through links. Remove the link, or put what "

@@ -97,6 +97,24 @@ def run_in_time(job: Callable[[], Result], timeout_s: float | None) -> Result:
     return outcome.result()
 
 
+@contextlib.contextmanager
+def looking(look: Callable[[], bool], every_s: float, name: str) -> Iterator[None]:
+    """During the block, look again and again on a thread of its own, as long as `look` says so."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every_s) and look():
+            pass
+
+    thread = threading.Thread(target=watch, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def abandon(threads: Iterable[threading.Thread]) -> None:
     """Remember threads that nobody waits for any more: they are blocked in the driver of a device that hangs."""
     _abandoned.extend(threads)

@@ -66,11 +66,6 @@ class PointBlock:
         by_name: dict[str, np.ndarray] = {name: each[row] for name, each in self.vectors.items()}
         return by_name.get(UNNAMED, by_name)
 
-    def plain_vector(self, row: int) -> Any:
-        """The same, as lists."""
-        by_name = {name: each[row].tolist() for name, each in self.vectors.items()}
-        return by_name.get(UNNAMED, by_name)
-
     def payload(self, row: int) -> dict[str, Any]:
         """The Qdrant payload of one point."""
         record = json.loads(self.records[row])

@@ -35,10 +35,7 @@ class RowReader:
 
     def record(self, row: int, position: int) -> Record | Rejected:
         """The record of a row, or why it is rejected."""
-        if (
-            self.bytes > LARGEST_RECORD
-            and sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns) > LARGEST_RECORD
-        ):
+        if self.bytes > LARGEST_RECORD and self._row_bytes(row) > LARGEST_RECORD:
             reason = f"the row has more than {LARGEST_RECORD:,} bytes, which is the limit"
             return Rejected(self._name, position, reason)
         record = {}
