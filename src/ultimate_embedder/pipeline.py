@@ -191,10 +191,10 @@ def _check_names(collections: Sequence[Collection], config: RunConfig) -> None:
     """Refuse collections that would become one folder or one collection in Qdrant, before anything is computed."""
     folders: dict[str, str] = {}
     targets: dict[str, str] = {}
+    models = [model_name(choice.name) for choice in config.models]
     for name in [collection.name for collection in collections if collection.problem is None]:
         if config.summary and (problem := summary_problem(config.output, config.summary, [name])):
             raise UsageError(f"--summary {config.summary} {problem}. Choose another file.")
-        models = [model_name(choice.name) for choice in config.models]
         target = _target_name(name, models[:1] if name in config.no_ensemble else models, config)
         if (other := folders.setdefault(same_name(name), name)) != name:
             _refuse_together(other, name, "one folder on a disk that ignores case")
