@@ -3,11 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
+DOCS := build/venv-docs
 LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests host-calls real-cards gpu-check clean help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -66,6 +67,14 @@ torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs tha
 
 mutations: $(STAMP)  ## remove every wait for a stream or an event, one by one: a test must fail each time
 	$(BIN)/python -m tests.simulated.mutations
+
+$(DOCS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet 'mkdocs-material>=9.5,<10'
+	@touch $(DOCS)/.installed
+
+docs: $(DOCS)/.installed  ## the documentation as a site: build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 plot: $(STAMP)  ## plot predicted and measured memory: docs/memory.svg
 	$(BIN)/python benchmarks/memory_plot.py

@@ -189,3 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         "--trust-remote-code", default="", metavar="KEY,...", help="models that may run code from their repository"
     )
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
