@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+OUTSIDE = ("LICENSE", "benchmarks", "constraints.txt", "examples", "notebooks", "src", "tests")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -35,15 +36,7 @@ def site_links(text: str, repository: str) -> str:
             return f"]({PAGES[target]}{anchor})"
         if target.startswith("docs/"):
             return f"]({target.removeprefix('docs/')}{anchor})"
-        outside = target.split("/")[0] in (
-            "LICENSE",
-            "benchmarks",
-            "constraints.txt",
-            "examples",
-            "notebooks",
-            "src",
-            "tests",
-        )
+        outside = target.split("/")[0] in OUTSIDE
         return f"]({repository}/blob/main/{target}{anchor})" if outside else f"]({match[1]}{anchor})"
 
     return LINK.sub(replace, text)

@@ -71,11 +71,9 @@ def test_an_installed_wheel_has_the_command_the_library_and_the_old_names(instal
     ok, place, name = _run(installed / "python", "-c", code, folder=tmp_path).split()
     assert (ok, name) == ("True", "UltimateKaggleEmbedderV4")
     assert Path(place).is_relative_to(installed.parent)
-    for script in (
-        [installed / "embed-collections-v5"],
-        [installed / "python", "-m", "ultimate_embedder.compat.script"],
-    ):
-        assert "--chunks-root" in _run(script[0], *script[1:], "--help", folder=tmp_path)
+    for script in ("embed-collections-v5", "python -m ultimate_embedder.compat.script"):
+        program, *arguments = script.split()
+        assert "--chunks-root" in _run(installed / program, *arguments, "--help", folder=tmp_path)
 
 
 def test_the_sdist_has_tests_and_docs(tmp_path: Path) -> None:
