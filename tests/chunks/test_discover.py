@@ -179,6 +179,25 @@ def test_a_folder_without_permissions_is_warned_about(shared_folder: Path) -> No
     assert [collection.name for collection in discovery.collections] == ["docs"]
 
 
+def test_files_of_a_folder_that_can_be_listed_but_not_entered_are_found_and_fail_no_other(shared_folder: Path) -> None:
+    listed = put(shared_folder / "listed" / "a_chunks.json").parent
+    put(shared_folder / "good" / "a_chunks.json")
+    listed.chmod(0o644)
+    try:
+        with ordinary_user():
+            assert found(shared_folder) == [("good", ["a_chunks.json"]), ("listed", ["a_chunks.json"])]
+    finally:
+        listed.chmod(0o755)
+
+
+def test_chunk_files_that_lead_nowhere_are_found_so_that_they_are_reported(tmp_path: Path) -> None:
+    put(tmp_path / "one" / "a_chunks.json")
+    (tmp_path / "one" / "b_chunks.json").symlink_to("/nowhere/b_chunks.json")
+    (tmp_path / "one" / "c_chunks.json").symlink_to("x" * 300)
+    os.mkfifo(tmp_path / "one" / "d_chunks.json")
+    assert found(tmp_path) == [("one", [f"{letter}_chunks.json" for letter in "abcd"])]
+
+
 def test_a_root_that_cannot_be_listed_is_warned_about_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_to_list(monkeypatch, tmp_path)
     assert len(find_collections(tmp_path).warnings) == 1

@@ -73,8 +73,9 @@ def _collection(name: str, named: Path, folder: Path, files: tuple[Path, ...]) -
 
 
 def is_chunk_file(path: Path) -> bool:
-    """Whether a file is a chunk file, by its name."""
-    return not path.name.startswith(".") and find_format(path) is not None and path.is_file()
+    """Whether a file is a chunk file, by its name; one that cannot be read, such as a broken link, is one too."""
+    # os.path: unlike Path.is_dir it does not raise for a file in a folder without permission
+    return not path.name.startswith(".") and find_format(path) is not None and not os.path.isdir(path)  # noqa: PTH112
 
 
 def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnings: list[str]) -> Discovery:
@@ -100,7 +101,7 @@ def _none_of(wanted: tuple[str, ...], root: Path, collections: list[Collection],
 def _instead(folder: Path, skip: Path | None) -> str:
     """What was looked for below a folder that has no chunk files, and which files are there instead."""
     search = _Search(skip)
-    visible = (file for file in search.walk(folder) if not file.name.startswith(".") and file.is_file())
+    visible = (file for file in search.walk(folder) if not file.name.startswith(".") and os.path.isfile(file))  # noqa: PTH113
     suffixes = Counter(file.suffix.lower() for file in itertools.islice(visible, MOST_COUNTED + 1))
     more = " (not all were counted)" if suffixes.total() > MOST_COUNTED else ""
     by_count = sorted(suffixes.items(), key=lambda item: (-item[1], item[0] == "", item[0]))
@@ -150,7 +151,7 @@ class _Search:
 
     def may_enter(self, entry: Path) -> bool:
         """Whether this is a folder that may hold chunk files."""
-        if entry.name.startswith(".") or not entry.is_dir():
+        if entry.name.startswith(".") or not os.path.isdir(entry):  # noqa: PTH112 - see is_chunk_file
             return False
         if self.skip is not None and entry.resolve() == self.skip.resolve():
             self.warnings.append(f"{entry}: skipped, as it is the --output of this run")

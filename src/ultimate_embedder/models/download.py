@@ -17,6 +17,7 @@ from ultimate_embedder.models.hub_client import HubClient, file_damage
 from ultimate_embedder.models.paths import collision, file_problem, inside, require_own_folders, shown
 from ultimate_embedder.models.registry import name_to_pull
 from ultimate_embedder.models.trust import is_pickle, is_trusted, may_be_pickled, pickle_refusal
+from ultimate_embedder.terminal import without_user
 from ultimate_embedder.types import ModelSpec
 
 SKIPPED = (
@@ -47,7 +48,9 @@ def download(spec: ModelSpec, access: HubAccess, emit: Emit) -> Downloaded:
     if not trusted:
         files = _without_pickles(spec, files)
     if problem := _names_problem(files):
-        raise DownloadError(name_to_pull(spec), f"cannot download {spec.key} from {access.endpoint}: {problem}")
+        raise DownloadError(
+            name_to_pull(spec), f"cannot download {spec.key} from {without_user(access.endpoint)}: {problem}"
+        )
     repo = repo_folder(access.download_folder, spec.hub_id)
     try:
         _fetch_missing(client, repo, commit, files, emit, spec)

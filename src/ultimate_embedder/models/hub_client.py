@@ -23,6 +23,7 @@ from ultimate_embedder.models.hub_cache import HubFile, repo_folder
 from ultimate_embedder.models.paths import inside
 from ultimate_embedder.models.registry import name_to_pull
 from ultimate_embedder.retry import Temporary, call_with_retries
+from ultimate_embedder.terminal import without_user
 from ultimate_embedder.types import ModelSpec
 
 TEMPORARY_STATUS = (408, 425, 429)
@@ -134,7 +135,7 @@ class HubClient:
     def _call(self, what: str, call: Callable[[], Result]) -> Result:
         def note(attempt: int, wait_s: float, reason: str) -> None:
             self.retries += 1
-            self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=reason))
+            self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=without_user(reason)))
 
         try:
             return call_with_retries(call, temporary, note, self._access.retry)
@@ -143,7 +144,7 @@ class HubClient:
             if not from_hub and not isinstance(error, OSError):
                 raise
             words = self._refusal(error) if isinstance(error, FROM_HUB) else _describe_error(error)
-            problem = f"cannot {what} from {self._access.endpoint}: {words}"
+            problem = without_user(f"cannot {what} from {self._access.endpoint}: {words}")  # it is stored
             if not from_hub:  # of this machine, such as a full disk
                 raise ModelError(problem) from error
             raise DownloadError(name_to_pull(self._spec), problem) from error

@@ -238,3 +238,16 @@ def test_a_description_of_another_commit_than_the_pinned_one_is_refused(hostile:
 
     with pytest.raises(AnswerError, match="was asked for"):
         parse_model_info(json.dumps(info()).encode(), "f" * 40)
+
+
+@pytest.mark.parametrize(
+    "described", [{}, info(entry("config.json"), entry("CONFIG.json"))], ids=["looked up", "names"]
+)
+def test_a_password_in_the_address_of_the_hub_is_not_in_the_error_which_a_summary_stores(
+    hostile: HubServer, cache: Path, monkeypatch: pytest.MonkeyPatch, described: Any
+) -> None:
+    tell(hostile, described)
+    monkeypatch.setenv("HF_ENDPOINT", hostile.url.replace("://", "://somebody:secret@"))
+    message = refused(cache)
+    assert f"from {hostile.url}: " in message
+    assert "secret" not in message
