@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import embed
+    from ultimate_embedder.api import embed, upload
     from ultimate_embedder.errors import UltimateEmbedderError
     from ultimate_embedder.output import open_output
     from ultimate_embedder.summary import RunSummary
 
-__all__ = ["RunSummary", "UltimateEmbedderError", "__version__", "embed", "open_output"]
+__all__ = ["RunSummary", "UltimateEmbedderError", "__version__", "embed", "open_output", "upload"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from ultimate_embedder.api import embed
 
         return embed
+    if name == "upload":
+        from ultimate_embedder.api import upload
+
+        return upload
     if name == "open_output":
         from ultimate_embedder.output import open_output
 

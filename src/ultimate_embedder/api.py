@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
+from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
@@ -27,6 +28,20 @@ def embed(config: RunConfig) -> RunSummary:
     that prevents the run from starting (a missing model, an invalid option) is raised.
     """
     return run_and_report(config, quiet=config.quiet)
+
+
+@with_options_of(make_upload_config)
+def upload(config: UploadConfig) -> list[UploadReport]:
+    """Send every collection in `folder`, the output of `embed`, to a Qdrant server; gives a report for each.
+
+    Takes the options of the command line, with underscores: `batch_size=256`, `payload_index=["page:integer"]`.
+    After an interruption call it again to resume: points are never duplicated. With `dry_run=True` the reports say
+    what would be done.
+    """
+    from ultimate_embedder.export import upload_points  # qdrant-client takes a second to import
+
+    with make_progress(config.quiet) as progress:
+        return upload_points(config, progress)
 
 
 def run_and_report(

@@ -419,6 +419,14 @@ class Retried(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerChanged(Event):
+    """Something else on the server was changed than the points of an upload: `message` says what."""
+
+    target: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class UploadFinished(Event):
     """The server holds every point; `counted` is the number that it reports."""
 

@@ -171,6 +171,13 @@ class Fields:
         """A whole number, or null."""
         return None if self._value(name) is None else self.count(name, least=least, most=most)
 
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self._value(name)
+        if not isinstance(value, bool):
+            raise UnfitError(f"{name} is not true or false")
+        return value
+
     def number(self, name: str) -> float:
         """A finite number."""
         value = self._value(name)

@@ -20,7 +20,7 @@ from ultimate_embedder.export import (
     check_export,
     journal_problems,
     read_export_journal,
-    read_upload_state,
+    read_uploads,
 )
 from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
 from ultimate_embedder.models import Encoder, load_encoder, row_cosines
@@ -95,7 +95,7 @@ def _damaged_passes(collection: CollectionOutput, found: Verification) -> Iterat
 
 def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
     yield from journal_problems(collection.folder)
-    uploaded = read_upload_state(collection.folder)
+    uploaded = read_uploads(collection.folder)
     if isinstance(uploaded, Damaged):
         yield str(uploaded)
     journal = read_export_journal(collection.folder)

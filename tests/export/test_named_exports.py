@@ -549,7 +549,7 @@ def test_every_point_arrives_with_both_vectors_and_its_payload(
     report = send(out, server, seen)
     assert (report.points, report.counted) == (40, 40)
     stored = server.collections[TARGET].points
-    assert list(stored) == IDS
+    assert list(stored) == sorted(IDS)
     for row, (name, vectors) in ((row, each) for row in range(40) for each in npy_vectors(out).items()):
         held: Any = stored[IDS[row]].vector
         assert held[name] == vectors[row].tolist()

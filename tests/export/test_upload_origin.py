@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from qdrant_client import models
+from qdrant_client import QdrantClient, models
 
 from tests.support.clock import Clock
 from tests.support.points import DIM, make_points
@@ -135,8 +135,7 @@ def test_a_collection_that_an_earlier_version_filled_is_noted_with_a_word(
     send(docs)
     stored = server.collections[TARGET]
     stored.metadata = None
-    for point in stored.points.values():
-        (point.payload or {}).pop(KEY, None)
+    QdrantClient(url=server.url, check_compatibility=False).delete_payload(TARGET, [KEY], points=list(stored.points))
     assert send(docs).counted == POINTS
     assert warnings(seen)[0].startswith(f"{TARGET} does not say which model its vectors are from: an earlier version")
     with pytest.raises(UploadError, match="cannot be searched together"):

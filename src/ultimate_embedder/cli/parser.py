@@ -52,6 +52,8 @@ def add_option_groups(
     """Add an argument for each parameter of `function`, in its group; returns the groups by title."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in declared_options(function):
+        if option.about.only_in_python:
+            continue
         title = option.about.group
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
@@ -72,6 +74,10 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption) -> N
         target.add_argument(option.name, metavar=option.flag, help=text)
     elif option.is_switch:
         target.add_argument(option.flag, dest=option.name, action="store_true", help=text)
+    elif option.about.repeatable:
+        target.add_argument(
+            option.flag, dest=option.name, metavar=option.about.metavar, action="append", default=[], help=text
+        )
     else:
         target.add_argument(
             option.flag,

@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import sys
-from pathlib import Path
 
-from ultimate_embedder.cli.parser import Commands, add_command, add_options
+from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_OK
-from ultimate_embedder.errors import UsageError
-from ultimate_embedder.options import make_config
-from ultimate_embedder.terminal import show
+from ultimate_embedder.export import UploadReport, make_upload_config
+from ultimate_embedder.export.server.options import OUTPUT
+from ultimate_embedder.terminal import show, write_line
 
 
 def add_commands(commands: Commands) -> None:
-    """Declare the command."""
+    """Declare the command; its options are those of `make_upload_config`."""
     upload = add_command(
         commands,
         "upload",
         _upload,
         help="send finished collections to a Qdrant server",
+        usage="%(prog)s DIR [--url URL] [options]",
         description="Upload the points that embed wrote. After an interruption, run the same command again to resume: "
         "points are never duplicated.",
     )
-    upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
-    upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")
-    upload.add_argument("--collection", metavar="NAME", help="name in Qdrant (default: from collection and model)")
-    upload.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the API key")
-    add_options(upload, make_config, ["quiet"])
+    groups = add_option_groups(upload, make_upload_config)
+    groups[OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _upload(options: argparse.Namespace) -> int:
-    api_key = None
-    if options.api_key_env:
-        api_key = os.environ.get(options.api_key_env)
-        if not api_key:
-            raise UsageError(f"--api-key-env {options.api_key_env}: that variable is not set.")
-    if not options.folder.is_dir():
-        raise UsageError(f"{options.folder} is not a folder. Give the --output of an earlier embed.")
-    if not options.url.strip():
-        raise UsageError("--url is empty. Write http://localhost:6333, for example.")
-    from ultimate_embedder.export import upload
+    given = vars(options)
+    as_json = given.pop("json")
+    config = make_upload_config(**given)
+    from ultimate_embedder.export import upload_points
     from ultimate_embedder.report import make_progress
 
-    with make_progress(options.quiet) as progress:
-        reports = upload(options.folder, options.url, progress, options.collection, api_key)
+    with make_progress(config.quiet) as progress:
+        reports = upload_points(config, progress)
+    if as_json:
+        write_line(json.dumps([report.as_dict() for report in reports], indent=2), sys.stdout)
+        return EXIT_OK
     for report in reports:
-        show(f"{report.collection}: {report.counted} of {report.points} points in {report.target}", sys.stdout)
+        show(_planned(report) if report.dry_run else _done(report), sys.stdout)
     return EXIT_OK
+
+
+def _done(report: UploadReport) -> str:
+    alias = f", alias {report.alias}" if report.alias else ""
+    return f"{report.collection}: {report.counted} of {report.points} points in {report.target}{alias}"
+
+
+def _planned(report: UploadReport) -> str:
+    state = "exists"
+    if report.created:
+        state = "would be created"
+    if report.recreated is not None:
+        state = f"would be deleted ({report.recreated} points) and created anew"
+    alias = ""
+    if report.alias:
+        before = f" instead of {report.replaced}" if report.replaced else ""
+        alias = f"; alias {report.alias} would point to it{before}"
+    new, changed = report.points - report.counted, report.changed or 0
+    points = f"{new} points new, {changed} changed, {report.counted - changed} unchanged, {report.removed} removed"
+    size = f"{report.sent_bytes / 1e6:,.1f} MB to send"
+    return f"{report.collection}: {report.target} {state}{alias}; {points}; {size}. Nothing was changed."

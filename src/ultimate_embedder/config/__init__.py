@@ -7,6 +7,8 @@ from ultimate_embedder.config.environment import (
     devices_from_environment,
     must_check_locks,
     old_environment,
+    qdrant_api_key_from_environment,
+    qdrant_url_from_environment,
 )
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
@@ -70,6 +72,8 @@ __all__ = [
     "parse_names",
     "parse_share",
     "parse_size",
+    "qdrant_api_key_from_environment",
+    "qdrant_url_from_environment",
     "read_options",
     "retry_policy",
     "split_words",

@@ -38,6 +38,10 @@ class Option:
     positional: bool = False
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""
+    repeatable: bool = False
+    """Whether the flag may be given several times; the value is then a list."""
+    only_in_python: bool = False
+    """Whether it has no flag: what others see in a list of processes must not be secret."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ultimate_embedder.config.parse import parse_flag, split_words
+from ultimate_embedder.errors import UsageError
 
 DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, which have no command line
 
@@ -13,6 +14,23 @@ DEVICES_VARIABLE = "ULTIMATE_EMBEDDER_DEVICES"  # for notebooks, which have no c
 def devices_from_environment() -> str | None:
     """The devices to use if `--devices` is not given."""
     return os.environ.get(DEVICES_VARIABLE) or None
+
+
+QDRANT_URL_VARIABLE = "QDRANT_URL"
+QDRANT_API_KEY_VARIABLE = "QDRANT_API_KEY"
+
+
+def qdrant_url_from_environment() -> str | None:
+    """The address of Qdrant if `--url` is not given."""
+    return os.environ.get(QDRANT_URL_VARIABLE) or None
+
+
+def qdrant_api_key_from_environment(variable: str | None) -> str | None:
+    """The API key of Qdrant: in the variable that `--api-key-env` names, else in `QDRANT_API_KEY`, if that is set."""
+    key = os.environ.get(variable or QDRANT_API_KEY_VARIABLE) or None
+    if variable and not key:
+        raise UsageError(f"--api-key-env {variable}: that variable is not set.")
+    return key
 
 
 CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"

@@ -15,7 +15,9 @@ from ultimate_embedder.export.formats import (
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
-from ultimate_embedder.export.upload_state import drop_damaged_upload_state, read_upload_state
+from ultimate_embedder.export.server.options import UploadConfig, make_upload_config
+from ultimate_embedder.export.server.report import UploadReport
+from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
 from ultimate_embedder.export.write import (
     has_exports,
     write_exports,
@@ -23,7 +25,7 @@ from ultimate_embedder.export.write import (
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.points_file import PointsFile
-    from ultimate_embedder.export.server import UploadReport, upload
+    from ultimate_embedder.export.server.upload import upload_points
 
 __all__ = [
     "DEFAULT_EXPORTS",
@@ -35,7 +37,9 @@ __all__ = [
     "ExportState",
     "Points",
     "PointsFile",
+    "UploadConfig",
     "UploadReport",
+    "UploadState",
     "check_export",
     "drop_damaged_upload_state",
     "estimate_export_bytes",
@@ -43,17 +47,18 @@ __all__ = [
     "find_exports",
     "has_exports",
     "journal_problems",
+    "make_upload_config",
     "measure_payloads",
     "point_id",
     "read_export_journal",
-    "read_upload_state",
+    "read_uploads",
     "target_collection_name",
-    "upload",
+    "upload_points",
     "write_exports",
 ]
 
 # imported on first use: qdrant-client takes a second to import, pyarrow a tenth, and --help needs neither
-_MODULES = {"PointsFile": "points_file", "UploadReport": "server", "upload": "server"}
+_MODULES = {"PointsFile": "points_file", "upload_points": "server.upload"}
 
 
 def __getattr__(name: str) -> Any:

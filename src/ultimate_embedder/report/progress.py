@@ -110,6 +110,8 @@ class Progress:
                 bar.advance(event.target, event.points)
             case events.UploadFinished():
                 bar.end(event.target)
+            case events.ServerChanged():
+                self._say(f"{name}: {event.message}")
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
                 self._say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.errors import UploadError
@@ -9,19 +10,23 @@ from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.export.origin import VectorOrigin, difference, read_origin
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_origin
-from ultimate_embedder.export.server_calls import RECORD_KEY, Server
+from ultimate_embedder.export.server.calls import RECORD_KEY, Server
 
 LOOKED_UP_POINTS = 1000
-WAY_OUT = "Give another name with --collection, or delete that collection to send everything anew."
+WAY_OUT = "Give another name with --collection, or delete that collection with --recreate to send everything anew."
 
 
-def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> dict[str, Any] | None:
-    """Refuse to mix vectors of different origins in one collection, and note ours on the server.
+@dataclass(frozen=True)
+class CheckedOrigin:
+    """Where the vectors of a points file are from, and whether the server says the same of its collection."""
 
-    Gives what each payload has to say of it where the server has no metadata for collections (before 1.16).
-    """
+    ours: VectorOrigin | None
+    in_metadata: bool
+
+
+def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> CheckedOrigin:
+    """Refuse to mix vectors of different origins in one collection."""
     ours = recorded_origin(file)
-    record = ours.as_record() if ours else None
     noted = None if created else server.read_record(target)
     in_metadata = noted is not None
     if not created and not in_metadata:
@@ -30,11 +35,20 @@ def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, c
         _require_same_origin(read_origin(noted), ours, file, f"collection {target} on {server.url}")
     elif not created:
         _require_ours(file, target, server, emit)
-    if ours is None or record is None:
+    if ours is None:
         message = f"{file.path} does not say which model its vectors are from, as an earlier version wrote it"
         emit(Warned(collection=file.collection, message=message))
+    return CheckedOrigin(ours, in_metadata)
+
+
+def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str, Any] | None:
+    """Note on the server where our vectors are from.
+
+    Gives what each payload has to say of it where the server has no metadata for collections (before 1.16).
+    """
+    if origin.ours is None or origin.in_metadata or server.write_record(target, origin.ours.as_record()):
         return None
-    return None if in_metadata or server.write_record(target, record) else ours.as_mark()
+    return origin.ours.as_mark()
 
 
 def _require_same_origin(
