@@ -10,6 +10,7 @@ from pathlib import Path
 from ultimate_embedder.cli.parser import Commands, add_command, add_options
 from ultimate_embedder.cli.process import EXIT_OK
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.export import PAYLOAD_NAMES
 from ultimate_embedder.options import make_config
 from ultimate_embedder.terminal import show
 
@@ -27,6 +28,12 @@ def add_commands(commands: Commands) -> None:
     upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
     upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")
     upload.add_argument("--collection", metavar="NAME", help="name in Qdrant (default: from collection and model)")
+    upload.add_argument(
+        "--payload",
+        metavar="SHAPE",
+        default=PAYLOAD_NAMES[0],
+        help=f"payloads as other programs read them: {', '.join(PAYLOAD_NAMES)} (default: {PAYLOAD_NAMES[0]})",
+    )
     upload.add_argument("--api-key-env", metavar="VAR", help="environment variable that holds the API key")
     add_options(upload, make_config, ["quiet"])
 
@@ -45,7 +52,7 @@ def _upload(options: argparse.Namespace) -> int:
     from ultimate_embedder.report import make_progress
 
     with make_progress(options.quiet) as progress:
-        reports = upload(options.folder, options.url, progress, options.collection, api_key)
+        reports = upload(options.folder, options.url, progress, options.collection, api_key, payload=options.payload)
     for report in reports:
         show(f"{report.collection}: {report.counted} of {report.points} points in {report.target}", sys.stdout)
     return EXIT_OK

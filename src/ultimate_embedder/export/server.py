@@ -16,6 +16,7 @@ from qdrant_client import QdrantClient, models
 from ultimate_embedder.config import retry_policy
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import BatchUploaded, Emit, UploadFinished, UploadStarted, Warned
+from ultimate_embedder.export.payloads import PLAIN, payload_kind
 from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_checksum
@@ -54,11 +55,13 @@ def upload(
     target: str | None = None,
     api_key: str | None = None,
     policy: RetryPolicy | None = None,
+    payload: str = PLAIN.name,
 ) -> list[UploadReport]:
     """Upload every collection in `folder` (or `folder` itself, if it is one) to the Qdrant server at `url`."""
+    kind = payload_kind(payload)
     if target is not None and (problem := name_problem(target, longest_bytes=LONGEST_NAME_BYTES)):
         raise UsageError(f"--collection {target!r} {problem}. Choose another name.")
-    files = [PointsFile.open(path) for path in _find_points(folder)]
+    files = [PointsFile.open(path, kind) for path in _find_points(folder)]
     if target is not None and len(files) > 1:
         names = ", ".join(file.collection for file in files)
         raise UploadError(
