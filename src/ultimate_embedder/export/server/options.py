@@ -18,6 +18,7 @@ from ultimate_embedder.config import (
     read_options,
 )
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.export.payloads import PAYLOAD_NAMES, PLAIN, PayloadKind, payload_kind
 from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.server.layout import (
     INDEX_TYPES,
@@ -63,6 +64,7 @@ class UploadConfig:
     recreate: bool
     delete_removed: bool
     dry_run: bool
+    payload: PayloadKind
     layout: Layout
     quiet: bool
 
@@ -144,6 +146,9 @@ def make_upload_config(
         Option("parameters of the search graph: m=16,ef_construct=100", NEW, "NAME=N,...", read=parse_hnsw),
     ] = None,
     shards: Annotated[int | None, Option("number of shards", NEW, "N", read=partial(at_least, least=1))] = None,
+    payload: Annotated[
+        str, Option("payloads as other programs read them", NEW, "SHAPE", choices=PAYLOAD_NAMES)
+    ] = PLAIN.name,
     payload_index: Annotated[
         str | Iterable[str],
         Option(
@@ -186,6 +191,7 @@ def make_upload_config(
         recreate=recreate,
         delete_removed=delete_removed,
         dry_run=dry_run,
+        payload=payload_kind(values["payload"]),
         layout=Layout(values["quantization"], on_disk, values["hnsw"], values["shards"], indexes),
         quiet=quiet,
     )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.export.points import point_id
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.server.calls import NOT_QDRANT, Server
 
 PAGE_POINTS = 1000
-CHUNK_ID = "chunk_id"
 
 
 def find_removed(server: Server, target: str, file: PointsFile) -> Iterator[list[str]]:
@@ -23,7 +22,7 @@ def find_removed(server: Server, target: str, file: PointsFile) -> Iterator[list
     A point is ours if its id is the one that we would give to its chunk. Points of others are left alone.
     """
     ours = _sorted_ids(file)
-    for page in _pages(server, target):
+    for page in _pages(server, target, file.kind.chunk_id_path):
         removed = [each for each, chunk_id in page if _is_ours(file, each, chunk_id) and not _holds(ours, each)]
         if removed:
             yield removed
@@ -34,13 +33,14 @@ def delete_points(server: Server, target: str, ids: list[str]) -> None:
     server.ask("delete points", "POST", "/points/delete", target, {"points": ids}, wait="true")
 
 
-def _pages(server: Server, target: str) -> Iterator[list[tuple[str, Any]]]:
-    """Ids and chunk ids of all points in a collection, page by page."""
+def _pages(server: Server, target: str, chunk_id: Sequence[str]) -> Iterator[list[tuple[str, Any]]]:
+    """Ids and chunk ids of all points in a collection, page by page; `chunk_id` is where payloads have the latter."""
     offset: Any = None
     most, seen = 2 * server.count(target) + PAGE_POINTS, 0  # others may add points meanwhile, but not for ever
+    read = partial(_read_page, chunk_id)
     while True:
-        body = {"limit": PAGE_POINTS, "with_payload": [CHUNK_ID], "with_vector": False, "offset": offset}
-        points, following = server.ask("list points", "POST", "/points/scroll", target, body, read=_read_page)
+        body = {"limit": PAGE_POINTS, "with_payload": [".".join(chunk_id)], "with_vector": False, "offset": offset}
+        points, following = server.ask("list points", "POST", "/points/scroll", target, body, read=read)
         yield points
         if following is None:
             return
@@ -50,20 +50,21 @@ def _pages(server: Server, target: str) -> Iterator[list[tuple[str, Any]]]:
         offset = following
 
 
-def _read_page(found: Any) -> tuple[list[tuple[str, Any]], str | int | None]:
+def _read_page(path: Sequence[str], found: Any) -> tuple[list[tuple[str, Any]], str | int | None]:
     following = found.get("next_page_offset")
     if following is not None and not isinstance(following, str | int):
         raise TypeError
     points = []
     for each in found["points"]:
-        payload = each.get("payload")
-        chunk_id = payload.get(CHUNK_ID) if isinstance(payload, Mapping) else None
+        chunk_id = each.get("payload")
+        for key in path:
+            chunk_id = chunk_id.get(key) if isinstance(chunk_id, Mapping) else None
         points.append((str(each["id"]), chunk_id))  # an id may also be a number, and then it is not one of ours
     return points, following
 
 
 def _is_ours(file: PointsFile, found: str, chunk_id: Any) -> bool:
-    return isinstance(chunk_id, str) and point_id(file.collection, chunk_id) == found
+    return isinstance(chunk_id, str) and file.kind.point_id(file.collection, chunk_id) == found
 
 
 def _sorted_ids(file: PointsFile) -> np.ndarray:
