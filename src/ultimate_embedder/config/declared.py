@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -130,7 +130,7 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
         call.__dict__["__signature__"] = signature
         call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
         call.__annotations__["return"] = signature.return_annotation
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{_option_list(make)}"
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{option_list(make)}"
         return call
 
     return decorate
@@ -143,5 +143,7 @@ def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signatur
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 
-def _option_list(make: Callable[..., Any]) -> str:
-    return "\n".join(f"  {option.name}: {option.help}" for option in declared_options(make))
+def option_list(make: Callable[..., Any], names: Collection[str] | None = None) -> str:
+    """What each option does, a line each, for a docstring; `names` are those to list."""
+    chosen = [option for option in declared_options(make) if names is None or option.name in names]
+    return "\n".join(f"  {option.name}: {option.help}" for option in chosen)

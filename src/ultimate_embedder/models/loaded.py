@@ -142,6 +142,10 @@ class LoadedModel(ABC):
         twin.wrapper = torch.nn.DataParallel(_only(self.model, self.output), device_ids=list(devices))
         return twin
 
+    def for_queries(self: Self) -> Self:
+        """The same model and weights, with the prompt for queries before each text, where there is one."""
+        return self
+
     def alone(self: Self) -> Self:
         """The same model on the device of its weights only."""
         twin = copy.copy(self)
