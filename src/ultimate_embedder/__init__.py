@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import embed
+    from ultimate_embedder.api import embed, upload
     from ultimate_embedder.contents import open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
     from ultimate_embedder.summary import RunSummary
-    from ultimate_embedder.uploads import upload
 
 __all__ = [
     "Embedder",
@@ -31,7 +30,7 @@ _MODULES = {
     "UsageError": "errors",
     "embed": "api",
     "open_output": "contents",
-    "upload": "uploads",
+    "upload": "api",
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
@@ -17,6 +19,9 @@ from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_e
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
+if TYPE_CHECKING:
+    from ultimate_embedder.export import UploadReport
+
 
 @with_options_of(make_config)
 def embed(config: RunConfig) -> RunSummary:
@@ -27,6 +32,21 @@ def embed(config: RunConfig) -> RunSummary:
     that prevents the run from starting (a missing model, an invalid option) is raised.
     """
     return run_and_report(config, quiet=config.quiet)
+
+
+def upload(
+    folder: str | Path,
+    url: str,
+    collection: str | None = None,
+    api_key: str | None = None,
+    *,
+    quiet: bool = False,
+) -> list[UploadReport]:
+    """Send every collection in `folder`, the output of `embed`, to a Qdrant server; gives a report for each."""
+    from ultimate_embedder.export import upload as upload_points  # qdrant-client takes a second to import
+
+    with make_progress(quiet) as progress:
+        return upload_points(Path(folder), url, progress, collection, api_key)
 
 
 def run_and_report(

@@ -353,7 +353,7 @@ class UltimateKaggleEmbedderV4(Probes):
         """Drop chunks that have no vector from some model; the summary lists them as rejected."""
         embedded: set[str] = set()
         for collection in done:
-            for ids in PointsFile.open(self._output.collection(collection.collection).points).ids(READ_ROWS):
+            for ids in PointsFile.open(self._output.collection(collection.collection).points_file).ids(READ_ROWS):
                 embedded.update(ids)
         kept = [
             row
