@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 COLLECTION_HEADINGS = ("collection", "points", "dims", "models", "exports")
 READ_ROWS = 1024
 JSON_COLUMNS = ("metadata", "extra")
+FRAME_COLUMNS = ("chunk_id", "text", "metadata", "extra", "file", "position", "point_id")
 AGAIN = "Run embed again, with --export npy,parquet: vectors that are stored are not computed again."
 
 
@@ -95,7 +96,7 @@ class OpenedCollection(CollectionOutput):
         frame = self.chunks().to_pandas()
         for column in JSON_COLUMNS:
             frame[column] = [None if value is None else json.loads(value) for value in frame[column]]
-        return frame if any(frame["extra"]) else frame.drop(columns="extra")
+        return frame[[name for name in FRAME_COLUMNS if name != "extra" or any(frame["extra"])]]
 
     def points(self) -> Iterator[Point]:
         """Yield the points as `upload` sends them: id, vector and payload. They are read a block at a time."""

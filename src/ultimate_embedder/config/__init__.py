@@ -31,6 +31,7 @@ from ultimate_embedder.config.options import (
     Precision,
     RunConfig,
     parse_model_choice,
+    weighted_choice,
 )
 from ultimate_embedder.config.parse import (
     at_least,
@@ -82,5 +83,6 @@ __all__ = [
     "retry_policy",
     "split_words",
     "suggest",
+    "weighted_choice",
     "with_options_of",
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ultimate_embedder.config.kinds import accepts, in_words
 from ultimate_embedder.config.parse import one_of, suggest
 from ultimate_embedder.errors import UsageError
 
@@ -82,9 +83,15 @@ class DeclaredOption:
         return self.about.help + choices + (f" (default: {default})" if default else "")
 
     def read(self, value: Any) -> Any:
-        """Validate a value and convert it, or raise `UsageError`."""
+        """Validate a value and convert it, or raise `UsageError`. None means that it was not given."""
+        if value is None and self.required:
+            raise UsageError(f"{self.flag} is missing.")
+        if value is None and not accepts(self.type, None):
+            value = self.default
         if value is None:
             return None
+        if not accepts(self.type, value):
+            raise UsageError(f"{self.flag} {value!r}: not {in_words(self.type)}.")
         if self.about.read is not None:
             return self.about.read(value, option=self.flag)
         return one_of(value, self.about.choices, self.flag) if self.about.choices else value
@@ -120,11 +127,9 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
 
         @functools.wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> Result:
-            for option in options:
-                if option not in signature.parameters:
-                    raise UsageError(f"{name}() has no option {option!r}.{suggest(option, signature.parameters)}")
-            signature.bind(*arguments, **options)  # a TypeError names this function's parameters
-            return function(make(*arguments, **options))
+            given = _by_name(options, make, name)
+            signature.bind(*arguments, **given)  # a TypeError names this function's parameters
+            return function(make(*arguments, **given))
 
         del call.__dict__["__wrapped__"]  # the wrapped function has another signature
         call.__dict__["__signature__"] = signature
@@ -134,6 +139,22 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
         return call
 
     return decorate
+
+
+def _by_name(options: Mapping[str, Any], make: Callable[..., Any], function: str) -> dict[str, Any]:
+    """The options under the names of their parameters; that of the flag, where it is another, is good too."""
+    names = {option.name: option.name for option in declared_options(make)}
+    for option in declared_options(make):
+        if not option.about.positional:
+            names.setdefault(option.flag.lstrip("-").replace("-", "_"), option.name)
+    given: dict[str, Any] = {}
+    for word, value in options.items():
+        if word not in names:
+            raise UsageError(f"{function}() has no option {word!r}.{suggest(word, names)}")
+        if names[word] in given:
+            raise UsageError(f"{function}() was given {names[word]} twice, also as {word}. Drop one.")
+        given[names[word]] = value
+    return given
 
 
 def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signature:
