@@ -161,8 +161,7 @@ class _Opened:
 def _open(config: RunConfig, emit: Emit) -> _Opened:
     require_backend(config.backend)
     session = open_session(config, emit, StopSwitch())
-    on_cards = any(device.has_ceiling for device in session.devices)
-    session = replace(session, config=replace(config, warm_cache=on_cards))  # models stay there between calls
+    session = replace(session, config=replace(config, warm_cache=True))  # models stay in place between calls
     return _Opened(session, TextEncoder(session), TextEncoder(session, queries=True))
 
 

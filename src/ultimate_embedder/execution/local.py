@@ -210,13 +210,13 @@ class LocalExecutor:
 
     def _lease(self, task: Task, work: PassWork, party: str | None) -> AbstractContextManager[Lease]:
         config, plan = self._session.config, task.plan
-        needed = 0
-        if config.keep_primary or config.warm_cache:
+        needed, devices = 0, self._devices_of(task)
+        if (config.keep_primary or config.warm_cache) and any(device.has_ceiling for device in devices):
             need = self.memory_need(plan)
             needed = int((need.weight_bytes + need.comfortable_bytes) * EXPECTED_RESERVE_RATIO)
         return self._session.leases.lease(
             plan.name,
-            self._devices_of(task),
+            devices,
             self._session.emit,
             collection=work.events.collection,
             party=party,
