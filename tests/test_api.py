@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import ultimate_embedder
+from tests.conftest import WriteChunks
+from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
@@ -64,3 +66,11 @@ def test_a_misspelled_option_is_wrong_usage_with_the_nearest_name() -> None:
     with pytest.raises(UsageError) as caught:
         embed("a", "b", modles="x")  # type: ignore[call-arg]
     assert str(caught.value) == "embed() has no option 'modles'. Did you mean models?"
+
+
+def test_exports_may_be_called_like_the_flag_but_not_twice(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    chunks, model = write_chunks(["one"]), str(tiny_model("bert"))
+    summary = embed(chunks, tmp_path / "out", models=model, export="npy", quiet=True)  # type: ignore[call-arg]
+    assert [each.kind for each in summary.collections[0].exports] == ["npy"]
+    with pytest.raises(UsageError, match=r"embed\(\) was given exports twice, also as export"):
+        embed(chunks, tmp_path / "out", exports="npy", export="npy")  # type: ignore[call-arg]

@@ -293,3 +293,49 @@ def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:
     assert plain["summary"] == str(tmp_path / "s.json")
     assert plain["models"] == [{"name": "bge-m3", "weight": 0.5}]
     assert plain["no_ensemble"] == ["a", "b"]
+
+
+WRONG = object()  # of no type that any option takes
+
+
+@pytest.mark.parametrize("option", declared_options(make_config), ids=lambda option: option.name)
+@pytest.mark.parametrize(
+    "value", [WRONG, b"bytes", [None], {1: 2}, 1 + 2j], ids=["object", "bytes", "none", "dict", "complex"]
+)
+def test_a_value_of_the_wrong_type_is_answered_in_words(chunks: Path, option: DeclaredOption, value: Any) -> None:
+    given = {"chunks": chunks, "output": chunks.parent / "out", option.name: value}
+    with pytest.raises(UsageError, match=f"^{option.flag} .*: not [a-zA-Z ]+\\.$"):
+        make_config(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": 3}, "--models 3: not text or a list of texts or a dictionary of numbers."),
+        ({"models": ["a", 3]}, "--models ['a', 3]: not text or a list of texts or a dictionary of numbers."),
+        ({"max_tokens": 12.5}, "--max-tokens 12.5: not an integer."),
+        ({"max_tokens": True}, "--max-tokens True: not an integer."),
+        ({"devices": 0}, "--devices 0: not text or a list of texts."),
+        ({"output": None}, "--output is missing."),
+        ({"chunks": None}, "CHUNKS is missing."),
+        ({"precision": 16}, "--precision 16: not text."),
+        ({"quiet": "yes"}, "--quiet 'yes': not True or False."),
+        ({"exports": 1}, "--export 1: not text or a list of texts."),
+        ({"deadline": [1]}, "--deadline [1]: not text or a number."),
+        ({"models": {"a": 0.0}}, "--models a=0: a weight must be a positive number."),
+    ],
+)
+def test_common_mistakes_of_type_are_answered_in_words(chunks: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_config(**{"chunks": chunks, "output": chunks.parent / "out", **options})
+    assert str(caught.value) == message
+
+
+def test_none_means_the_default(chunks: Path) -> None:
+    optional = [option.name for option in declared_options(make_config) if not option.required]
+    assert config(chunks, **dict.fromkeys(optional)) == config(chunks)
+
+
+def test_weights_may_be_a_dictionary(chunks: Path) -> None:
+    expected = (ModelChoice("a", 0.7), ModelChoice("b", 0.3))
+    assert config(chunks, models={"a": 0.7, "b": 0.3}).models == expected == config(chunks, models="a=0.7,b=0.3").models

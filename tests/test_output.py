@@ -134,7 +134,7 @@ def test_an_output_is_opened_by_its_folder(write_chunks: WriteChunks, out: Path)
     assert output.summary is not None
     assert output.summary.ok
     assert output.collections == ["docs"]
-    assert output["docs"].points.is_file()
+    assert output["docs"].points_file.is_file()
     assert len(output["docs"].passes) == 1
     with pytest.raises(UsageError, match=r"has no collection 'dogs'\. Its collections: docs"):
         output["dogs"]

@@ -6,33 +6,41 @@ from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
     from ultimate_embedder.api import embed, upload
-    from ultimate_embedder.errors import UltimateEmbedderError
-    from ultimate_embedder.output import open_output
+    from ultimate_embedder.contents import open_output
+    from ultimate_embedder.embedder import Embedder
+    from ultimate_embedder.errors import UltimateEmbedderError, UsageError
     from ultimate_embedder.summary import RunSummary
 
-__all__ = ["RunSummary", "UltimateEmbedderError", "__version__", "embed", "open_output", "upload"]
+__all__ = [
+    "Embedder",
+    "RunSummary",
+    "UltimateEmbedderError",
+    "UsageError",
+    "__version__",
+    "embed",
+    "open_output",
+    "upload",
+]
+
+# imported on first use: `import ultimate_embedder` must stay instant and must not load torch
+_MODULES = {
+    "Embedder": "embedder",
+    "RunSummary": "summary",
+    "UltimateEmbedderError": "errors",
+    "UsageError": "errors",
+    "embed": "api",
+    "open_output": "contents",
+    "upload": "api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # imported on first use: `import ultimate_embedder` must stay instant and must not load torch
-    if name == "embed":
-        from ultimate_embedder.api import embed
+    if name in _MODULES:
+        import importlib
 
-        return embed
-    if name == "upload":
-        from ultimate_embedder.api import upload
-
-        return upload
-    if name == "open_output":
-        from ultimate_embedder.output import open_output
-
-        return open_output
-    if name == "RunSummary":
-        from ultimate_embedder.summary import RunSummary
-
-        return RunSummary
-    if name == "UltimateEmbedderError":
-        from ultimate_embedder.errors import UltimateEmbedderError
-
-        return UltimateEmbedderError
+        return getattr(importlib.import_module(f"ultimate_embedder.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

@@ -15,6 +15,8 @@ from types import TracebackType
 class Rank(IntEnum):
     """The order: a thread that holds a lock may take only locks of a higher rank, or of the same at a later place."""
 
+    CALLS = 5
+    """One call of an `Embedder` at a time."""
     LEASES = 10
     """Which devices are leased, and which models are kept on them. Held while a kept model is evicted."""
     BATCH_QUEUE = 20

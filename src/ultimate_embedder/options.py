@@ -4,7 +4,7 @@ The command line, the fields of `RunConfig` and the signature of the Python func
 Annotations are evaluated here (no `from __future__ import annotations`), as they are read at run time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +34,7 @@ from ultimate_embedder.config import (
     parse_size,
     read_options,
     split_words,
+    weighted_choice,
 )
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
@@ -87,8 +88,11 @@ def _summary_file(value: Folder, option: str) -> Path:
     return Path(value)
 
 
-def _models(value: Words, option: str) -> tuple[ModelChoice, ...]:
-    chosen = tuple(parse_model_choice(word) for word in split_words(value))
+def _models(value: Words | Mapping[str, float], option: str) -> tuple[ModelChoice, ...]:
+    if isinstance(value, Mapping):
+        chosen = tuple(weighted_choice(name, weight) for name, weight in value.items())
+    else:
+        chosen = tuple(parse_model_choice(word) for word in split_words(value))
     if not chosen:
         raise UsageError(f"{option} is empty. 'ultimate-embedder models list' shows the names.")
     return chosen
@@ -139,7 +143,7 @@ def make_config(
         bool, Option("check options, models and chunks; compute nothing, write nothing", BASICS)
     ] = False,
     models: Annotated[
-        Words,
+        Words | Mapping[str, float],
         Option(
             "names from 'models list', hub ids or model folders; the first is the primary",
             MODELS,

@@ -160,7 +160,7 @@ class CollectionOutput:
         return self.folder / EMBEDDINGS_FOLDER / embeddings_name(model)
 
     @property
-    def points(self) -> Path:
+    def points_file(self) -> Path:
         """The parquet export, which `upload` reads."""
         return self.folder / POINTS_FILE
 

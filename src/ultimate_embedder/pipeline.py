@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
-from ultimate_embedder.chunks import Discovery, find_collections, load_chunks
+from ultimate_embedder.chunks import ChunkTable, Discovery, find_collections, load_chunks
 from ultimate_embedder.config import RunConfig, suggest
 from ultimate_embedder.errors import (
     DevicesLostError,
@@ -302,7 +302,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
         work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
-        points = _fuse(work, target, session)
+        points = _fuse(work, loaded.table, target, session)
         write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh)
     return "completed"
 
@@ -328,17 +328,17 @@ def _export_bytes(kinds: Sequence[str], payloads: Callable[[], ExportSize], dim:
     return estimate_export_bytes(kinds, payloads(), [VectorSpec(UNNAMED, dim)])
 
 
-def _fuse(work: CollectionWork, target: str, session: Session) -> Points:
+def _fuse(work: CollectionWork, table: ChunkTable, target: str, session: Session) -> Points:
     pairs = list(zip(work.plans, work.stores, strict=True))
     parts = [as_candidate(plan.model, plan.weight, store.dim or 0) for plan, store in pairs]
     # where a store is empty there is nothing to fuse
     method = session.config.fusion if all(store.dim for store in work.stores) else "named"
-    points = Points(work.name, target, work.table, FusedVectors(work.stores, plan_fusion(method, parts)), session.stop)
+    points = Points(work.name, target, table, FusedVectors(work.stores, plan_fusion(method, parts)), session.stop)
     for file, position, models in points.without_vector():
         reason = f"{NO_VECTOR}: {models}" if len(pairs) > 1 else NO_VECTOR
         session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))
     if not len(points):
-        raise NoVectorsError(f"no chunk of {len(work.table)} has a vector from every model")
+        raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")
     session.emit(VectorsFused(collection=work.name, points=len(points), vectors=points.vectors))
     return points
 

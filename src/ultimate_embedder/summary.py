@@ -6,9 +6,12 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
+from ultimate_embedder.markup import html_table
 from ultimate_embedder.types import Status, VectorSpec
 
 DUPLICATE_IDS = AliasChoices("duplicate_ids", "repeated_ids")  # earlier versions wrote repeated_ids
+
+TABLE_HEADINGS = ("collection", "status", "chunks", "embedded", "rejected", "truncated", "dims", "models", "seconds")
 
 
 class _Part(BaseModel):
@@ -285,3 +288,34 @@ class RunSummary(_Part):
             and bool(self.collections)
             and all(collection.status in good for collection in self.collections)
         )
+
+    def __repr__(self) -> str:
+        counts = [each.chunks for each in self.collections]
+        chunks = f"{sum(each.embedded for each in counts)} of {sum(each.found for each in counts)} chunks embedded"
+        failed = "" if self.ok else f"; {self.error or 'not complete'}"
+        return f"<RunSummary: {', '.join(each.collection for each in self.collections) or 'nothing'}: {chunks}{failed}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = [_cells(each) for each in self.collections]
+        notes = [f"{each.collection} {each.status}: {each.error}" for each in self.collections if each.error]
+        notes += [self.error] if self.error else []
+        notes += [f"Output: {self.output}"] if self.output else []
+        took = f"{'Embedded' if self.ok else 'Not complete'}, in {self.seconds:.1f} s"
+        return html_table(took, TABLE_HEADINGS, rows, notes)
+
+
+def _cells(collection: CollectionSummary) -> list[object]:
+    counts = collection.chunks
+    return [
+        collection.collection,
+        collection.status or "",
+        counts.found,
+        counts.embedded,
+        counts.rejected,
+        counts.truncated,
+        ", ".join(f"{each.name} {each.dim}".strip() for each in collection.vectors) or "-",
+        ", ".join(dict.fromkeys(each.model for each in collection.passes)) or "-",
+        collection.seconds,
+    ]

@@ -103,7 +103,7 @@ def _damaged_exports(collection: CollectionOutput, found: Verification) -> Itera
         found.exports += 1
         path = collection.folder / noted["name"]
         same_points = journal.get("parquet", {}).get("identity") == noted.get("identity")
-        points = PointsFile.lazy_batches(collection.points, READ_ROWS) if same_points else None
+        points = PointsFile.lazy_batches(collection.points_file, READ_ROWS) if same_points else None
         try:
             state = check_export(collection.folder, kind, noted, points)
         except UltimateEmbedderError as error:
@@ -195,7 +195,7 @@ class _Verifier:
     def _compare_exported(
         self, collection: CollectionOutput, sample: _Sample, exported: Vectors, recomputed: dict[str, _Recomputed]
     ) -> None:
-        path = collection.points
+        path = collection.points_file
         try:
             fused, made_of = self._fuse(collection, exported, recomputed)
             if _shapes(fused) != _shapes(exported):
@@ -255,8 +255,8 @@ class _Verifier:
         return encoder
 
     def _sample_texts(self, collection: CollectionOutput) -> _Sample:
-        if collection.points.exists():
-            return _from_points(PointsFile.open(collection.points), self._sample)
+        if collection.points_file.exists():
+            return _from_points(PointsFile.open(collection.points_file), self._sample)
         if collection.jsonl.exists():
             with open(collection.jsonl, "rb") as lines:
                 chosen = _choose(lines, self._sample)
@@ -264,7 +264,7 @@ class _Verifier:
         if self._summary is not None and self._summary.chunks and Path(self._summary.chunks).exists():
             return _Sample(_choose(self._chunk_texts(collection), self._sample))
         where = f"not at {self._summary.chunks}" if self._summary else "at an unknown path, as there is no summary"
-        names = f"{collection.points.name} and {collection.jsonl.name}"
+        names = f"{collection.points_file.name} and {collection.jsonl.name}"
         raise ModelError(f"there are no texts to recompute vectors from: no {names}, and the chunk files are {where}")
 
     def _chunk_texts(self, collection: CollectionOutput) -> Iterator[str]:

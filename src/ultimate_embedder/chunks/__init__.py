@@ -4,12 +4,15 @@ from ultimate_embedder.chunks.discover import Discovery, find_collections
 from ultimate_embedder.chunks.formats import chunk_file_names
 from ultimate_embedder.chunks.load import LoadedChunks, load_chunks
 from ultimate_embedder.chunks.table import ChunkTable, TableRows, text_key
+from ultimate_embedder.chunks.texts import TextList, TextRows
 
 __all__ = [
     "ChunkTable",
     "Discovery",
     "LoadedChunks",
     "TableRows",
+    "TextList",
+    "TextRows",
     "chunk_file_names",
     "find_collections",
     "load_chunks",

@@ -38,7 +38,7 @@ from ultimate_embedder.compat.results import (
 )
 from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import RunConfig, hub_access, old_environment
-from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import ChunkRejected, Event
 from ultimate_embedder.execution import rerank
 from ultimate_embedder.export import PointsFile, point_id
@@ -52,6 +52,7 @@ from ultimate_embedder.report import CollectionSummary, RunSummary, SummaryBuild
 from ultimate_embedder.session import open_session
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import printable
+from ultimate_embedder.texts import TextEncoder, check_texts
 from ultimate_embedder.vectors import UNNAMED, Fusion, VectorStore, plan_fusion, settled_identity
 
 logger = logging.getLogger(__name__)
@@ -222,18 +223,11 @@ class UltimateKaggleEmbedderV4(Probes):
 
     def generate_ensemble_embeddings(self, texts: Sequence[str]) -> np.ndarray:
         """Fused vectors of some texts, computed like those of a collection, on leased devices."""
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise UsageError("every text must be a string that is not empty.")
-        with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
-            chunks, output = Path(scratch) / "chunks", Path(scratch) / "out"
-            write_json(chunks / "texts" / "texts_chunks.json", list(texts))
-            config = self._config(chunks, output=output, exports=("npy",))
-            summary = run_and_report(config, quiet=True, watch=[self.telemetry], session=self._session)
-            (done,) = require_complete(summary)
-            vectors = np.array(exported_vectors(Output(output).collection(done.collection), self._plans[0].name))
-        if len(vectors) != len(texts):
-            raise UltimateEmbedderError(f"{len(texts) - len(vectors)} of {len(texts)} texts got no usable vector.")
-        return vectors
+        try:
+            vectors = TextEncoder(self._session).encode(check_texts(texts), self.telemetry, StopSwitch())
+        finally:
+            self._session.end_run()
+        return vectors[UNNAMED if UNNAMED in vectors else self._plans[0].name]
 
     def export_for_local_qdrant(self) -> dict[str, str]:
         """Write the configured exports and return their paths. Stored vectors are reused.
@@ -341,8 +335,8 @@ class UltimateKaggleEmbedderV4(Probes):
             self._options["fusion"], [as_candidate(plan.model, plan.weight, dims[plan.name]) for plan in self._plans]
         )
 
-    def _config(self, chunks: Path, *, output: Path | None = None, **more: Any) -> RunConfig:
-        return make_config(chunks, output or self.output_folder, **{**self._options, **more})
+    def _config(self, chunks: Path, **more: Any) -> RunConfig:
+        return make_config(chunks, self.output_folder, **{**self._options, **more})
 
     def _loaded_from(self) -> Path:
         if self._chunks_dir is None:
@@ -359,7 +353,7 @@ class UltimateKaggleEmbedderV4(Probes):
         """Drop chunks that have no vector from some model; the summary lists them as rejected."""
         embedded: set[str] = set()
         for collection in done:
-            for ids in PointsFile.open(self._output.collection(collection.collection).points).ids(READ_ROWS):
+            for ids in PointsFile.open(self._output.collection(collection.collection).points_file).ids(READ_ROWS):
                 embedded.update(ids)
         kept = [
             row

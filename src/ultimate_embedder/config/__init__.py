@@ -1,6 +1,13 @@
 """Options and environment variables. Only this package reads the environment."""
 
-from ultimate_embedder.config.declared import DeclaredOption, Option, declared_options, read_options, with_options_of
+from ultimate_embedder.config.declared import (
+    DeclaredOption,
+    Option,
+    declared_options,
+    option_list,
+    read_options,
+    with_options_of,
+)
 from ultimate_embedder.config.environment import (
     CHECK_LOCKS_VARIABLE,
     OldEnvironment,
@@ -26,6 +33,7 @@ from ultimate_embedder.config.options import (
     Precision,
     RunConfig,
     parse_model_choice,
+    weighted_choice,
 )
 from ultimate_embedder.config.parse import (
     at_least,
@@ -67,6 +75,7 @@ __all__ = [
     "must_check_locks",
     "old_environment",
     "one_of",
+    "option_list",
     "parse_flag",
     "parse_model_choice",
     "parse_names",
@@ -78,5 +87,6 @@ __all__ = [
     "retry_policy",
     "split_words",
     "suggest",
+    "weighted_choice",
     "with_options_of",
 ]

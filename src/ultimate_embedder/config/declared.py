@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ultimate_embedder.config.kinds import accepts, in_words
 from ultimate_embedder.config.parse import one_of, suggest
 from ultimate_embedder.errors import UsageError
 
@@ -86,9 +87,15 @@ class DeclaredOption:
         return self.about.help + choices + (f" (default: {default})" if default else "")
 
     def read(self, value: Any) -> Any:
-        """Validate a value and convert it, or raise `UsageError`."""
+        """Validate a value and convert it, or raise `UsageError`. None means that it was not given."""
+        if value is None and self.required:
+            raise UsageError(f"{self.flag} is missing.")
+        if value is None and not accepts(self.type, None):
+            value = self.default
         if value is None:
             return None
+        if not accepts(self.type, value):
+            raise UsageError(f"{self.flag} {value!r}: not {in_words(self.type)}.")
         if self.about.read is not None:
             return self.about.read(value, option=self.flag)
         return one_of(value, self.about.choices, self.flag) if self.about.choices else value
@@ -124,20 +131,34 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
 
         @functools.wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> Result:
-            for option in options:
-                if option not in signature.parameters:
-                    raise UsageError(f"{name}() has no option {option!r}.{suggest(option, signature.parameters)}")
-            signature.bind(*arguments, **options)  # a TypeError names this function's parameters
-            return function(make(*arguments, **options))
+            given = _by_name(options, make, name)
+            signature.bind(*arguments, **given)  # a TypeError names this function's parameters
+            return function(make(*arguments, **given))
 
         del call.__dict__["__wrapped__"]  # the wrapped function has another signature
         call.__dict__["__signature__"] = signature
         call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
         call.__annotations__["return"] = signature.return_annotation
-        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{_option_list(make)}"
+        call.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{option_list(make)}"
         return call
 
     return decorate
+
+
+def _by_name(options: Mapping[str, Any], make: Callable[..., Any], function: str) -> dict[str, Any]:
+    """The options under the names of their parameters; that of the flag, where it is another, is good too."""
+    names = {option.name: option.name for option in declared_options(make)}
+    for option in declared_options(make):
+        if not option.about.positional:
+            names.setdefault(option.flag.lstrip("-").replace("-", "_"), option.name)
+    given: dict[str, Any] = {}
+    for word, value in options.items():
+        if word not in names:
+            raise UsageError(f"{function}() has no option {word!r}.{suggest(word, names)}")
+        if names[word] in given:
+            raise UsageError(f"{function}() was given {names[word]} twice, also as {word}. Drop one.")
+        given[names[word]] = value
+    return given
 
 
 def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signature:
@@ -147,5 +168,7 @@ def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signatur
     return signature.replace(parameters=parameters, return_annotation=returns)
 
 
-def _option_list(make: Callable[..., Any]) -> str:
-    return "\n".join(f"  {option.name}: {option.help}" for option in declared_options(make))
+def option_list(make: Callable[..., Any], names: Collection[str] | None = None) -> str:
+    """What each option does, a line each, for a docstring; `names` are those to list."""
+    chosen = [option for option in declared_options(make) if names is None or option.name in names]
+    return "\n".join(f"  {option.name}: {option.help}" for option in chosen)

@@ -105,9 +105,14 @@ def parse_model_choice(word: str) -> ModelChoice:
         value = float(weight)
     except ValueError:
         raise UsageError(f"--models {word}: {weight!r} is not a number. Write KEY=0.7, for example.") from None
-    if not 0 < value < float("inf"):
-        raise UsageError(f"--models {word}: a weight must be a positive number.")
-    return ModelChoice(name, value)
+    return weighted_choice(name, value)
+
+
+def weighted_choice(name: str, weight: float) -> ModelChoice:
+    """A model with a weight, which must be a positive number."""
+    if not 0 < weight < float("inf"):
+        raise UsageError(f"--models {name}={weight:g}: a weight must be a positive number.")
+    return ModelChoice(name, float(weight))
 
 
 def _plain(value: Any) -> Any:

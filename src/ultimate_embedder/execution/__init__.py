@@ -4,7 +4,7 @@ from ultimate_embedder.execution.executor import Executor, PassWork, TextSource,
 from ultimate_embedder.execution.fresh_process import Continuation, Ended, run_in_fresh_process
 from ultimate_embedder.execution.full_precision import known_precision
 from ultimate_embedder.execution.ladder import FRESH_PROCESS, LADDER, MITIGATIONS, Mitigation
-from ultimate_embedder.execution.local import LocalExecutor
+from ultimate_embedder.execution.local import LocalExecutor, WorkersLearned
 from ultimate_embedder.execution.pass_store import open_store
 from ultimate_embedder.execution.rerank import rerank
 from ultimate_embedder.execution.run import CollectionWork, run_passes
@@ -22,6 +22,7 @@ __all__ = [
     "PassWork",
     "TextSource",
     "VectorSink",
+    "WorkersLearned",
     "known_precision",
     "open_store",
     "rerank",

@@ -16,7 +16,8 @@ from ultimate_embedder.planning import PassPlan
 from ultimate_embedder.session import Session
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.vectors import (
-    VectorStore,
+    MemoryStore,
+    PassVectors,
     in_full_precision,
     note_overflow,
     read_overflow,
@@ -48,11 +49,14 @@ def too_narrow(works: Mapping[int, PassWork]) -> list[int]:
     return [number for number, work in works.items() if work.overflow is not None and work.overflow.too_narrow]
 
 
-def begin_in_fp32(work: PassWork, collection: str, session: Session) -> tuple[PassPlan, VectorStore]:
+def begin_in_fp32(
+    work: PassWork, collection: str, session: Session, *, in_memory: bool
+) -> tuple[PassPlan, PassVectors]:
     """The pass in fp32, with its store; what is in fp16 is dropped, and later runs know."""
     plan, watch = work.plan, work.overflow
     texts, unusable = (watch.done, watch.unusable) if watch is not None else (0, 0)
-    note_overflow(Output(session.config.output).collection(collection).store, plan.identity, texts, unusable)
+    if not in_memory:
+        note_overflow(Output(session.config.output).collection(collection).store, plan.identity, texts, unusable)
     before = plan.identity.dtype
     plan = _in_fp32(plan)
     details = {"before": before, "after": plan.identity.dtype, "texts": texts, "unusable": unusable}
@@ -62,6 +66,8 @@ def begin_in_fp32(work: PassWork, collection: str, session: Session) -> tuple[Pa
         "computed in fp32, from the beginning, and so are they in later runs. With --precision fp32 a run begins so."
     )
     session.emit(Warned(collection=collection, message=message))
+    if in_memory:
+        return plan, MemoryStore(plan.identity)
     return plan, open_store(plan, collection, session.config, session.emit)
 
 

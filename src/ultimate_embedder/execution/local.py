@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
 from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line, works_in_time
@@ -21,7 +22,7 @@ from ultimate_embedder.execution.placement import Placement, place
 from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
 from ultimate_embedder.execution.stalls import Stall, StallWatch
 from ultimate_embedder.execution.worker import Worker
-from ultimate_embedder.models import Encoder
+from ultimate_embedder.models import Encoder, LoadedModel
 from ultimate_embedder.planning import (
     DeviceRoom,
     MemoryNeed,
@@ -36,6 +37,9 @@ from ultimate_embedder.types import Capability
 
 COMFORTABLE_LENGTH = 512
 SMALLEST_LENGTH = 2048  # one text of this length is the smallest batch that a device must have room for
+WorkersLearned = dict[tuple[int, str, str, int], Learned]
+"""By number of the pass, precision, device, and worker on that device."""
+AnyModel = TypeVar("AnyModel", bound=LoadedModel)
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,11 @@ class _Crew:
 class LocalExecutor:
     """Runs the steps of one collection on devices of this machine."""
 
-    def __init__(self, session: Session, devices: Sequence[Device]) -> None:
+    def __init__(self, session: Session, devices: Sequence[Device], learned: WorkersLearned | None = None) -> None:
+        """`learned` is what the workers of an earlier executor for the same passes have learned, and is added to."""
         self._session = session
         self._devices = {device.name: device for device in devices}
-        # by pass, precision, device, and worker on that device
-        self._learned: dict[tuple[int, str, str, int], Learned] = {}
+        self._learned: WorkersLearned = {} if learned is None else learned
 
     def rooms(self) -> list[DeviceRoom]:
         """The devices that still work, and the room that they have now; the CPU when there is none."""
@@ -150,7 +154,8 @@ class LocalExecutor:
         failed = threading.Event()
 
         def job(crew: _Crew) -> None:
-            tokenizer = self._session.load(crew.placed.task.plan)
+            plan = crew.placed.task.plan
+            tokenizer = _in_role(self._session.load(plan), plan)
             may_continue = partial(self._may_continue, failed, crews)
             work, workers = crew.placed.work, crew.at_work
             if not workers:
@@ -205,13 +210,13 @@ class LocalExecutor:
 
     def _lease(self, task: Task, work: PassWork, party: str | None) -> AbstractContextManager[Lease]:
         config, plan = self._session.config, task.plan
-        needed = 0
-        if config.keep_primary or config.warm_cache:
+        needed, devices = 0, self._devices_of(task)
+        if (config.keep_primary or config.warm_cache) and any(device.has_ceiling for device in devices):
             need = self.memory_need(plan)
             needed = int((need.weight_bytes + need.comfortable_bytes) * EXPECTED_RESERVE_RATIO)
         return self._session.leases.lease(
             plan.name,
-            self._devices_of(task),
+            devices,
             self._session.emit,
             collection=work.events.collection,
             party=party,
@@ -234,9 +239,9 @@ class LocalExecutor:
             plan = each.task.plan
             workers = [
                 Worker(
-                    encoder,
+                    _in_role(encoder, plan),
                     device,
-                    partial(self._session.load_fp32, plan),
+                    partial(self._load_fp32, plan),
                     each.work.events.mitigated_on(device.name),
                     dim=plan.identity.dim,
                     learned=self._learned.get((plan.number, plan.identity.dtype, device.name, number)),
@@ -251,6 +256,9 @@ class LocalExecutor:
             ]
             crews.insert(0, _Crew(each, workers))
         return crews
+
+    def _load_fp32(self, plan: PassPlan) -> Encoder:
+        return _in_role(self._session.load_fp32(plan), plan)
 
     def _remember(self, crews: Sequence[_Crew]) -> None:
         """Keep what workers have learned for the next turn on the same devices."""
@@ -272,6 +280,11 @@ class LocalExecutor:
         if device is None or not device.has_ceiling:
             return CpuDevice(task.place.cpu_workers)
         return device
+
+
+def _in_role(model: AnyModel, plan: PassPlan) -> AnyModel:
+    """The model as a pass uses it; what is placed on devices serves documents and queries."""
+    return model.for_queries() if plan.queries else model
 
 
 def _devices_of_workers(workers: Sequence[Worker]) -> list[Device]:

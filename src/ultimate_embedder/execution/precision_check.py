@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from ultimate_embedder.batching import plan_batches
-from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.chunks import TextRows
 from ultimate_embedder.devices import CPU_BUDGET_TOKENS
 from ultimate_embedder.events import PrecisionChecked, Warned
 from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
@@ -15,17 +15,17 @@ from ultimate_embedder.models import Encoder, row_cosines
 from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.session import Session
 from ultimate_embedder.state import Damaged
-from ultimate_embedder.vectors import Agreement, VectorStore, read_agreement, shorten, write_agreement
+from ultimate_embedder.vectors import Agreement, PassVectors, shorten
 
 SAMPLE_TEXTS = 64
 
 
 def check_precision(
-    plan: PassPlan, collection: str, table: ChunkTable, store: VectorStore, session: Session, *, new_rows: int
+    plan: PassPlan, collection: str, table: TextRows, store: PassVectors, session: Session, *, new_rows: int
 ) -> None:
     """Report how near the vectors of a pass are to fp32, and warn where that is not near enough."""
     started = time.perf_counter()
-    known = read_agreement(store.folder)
+    known = store.agreement()
     if isinstance(known, Damaged):
         session.emit(Warned(collection=collection, message=f"{known}; it is measured again"))
     found = known if isinstance(known, Agreement) and not new_rows else None
@@ -52,7 +52,7 @@ def check_precision(
         session.emit(Warned(collection=collection, message=message))
 
 
-def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Session) -> Agreement | None:
+def _measure(plan: PassPlan, table: TextRows, store: PassVectors, session: Session) -> Agreement | None:
     rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))
     mask = np.zeros(len(table), bool)
     mask[rows[store.holds(table.keys[rows])]] = True
@@ -60,11 +60,11 @@ def _measure(plan: PassPlan, table: ChunkTable, store: VectorStore, session: Ses
         return None
     cosines = _cosines(store, TableTexts(table, mask), len(table), session.load_fp32(plan), plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
-    write_agreement(store.folder, found)
+    store.keep_agreement(found)
     return found
 
 
-def _cosines(store: VectorStore, texts: TableTexts, rows: int, fp32: Encoder, dim: int | None) -> np.ndarray:
+def _cosines(store: PassVectors, texts: TableTexts, rows: int, fp32: Encoder, dim: int | None) -> np.ndarray:
     found = []
     for window in tokenize_windows(texts.read(Rows(0, rows)), fp32):
         for batch in plan_batches(window.texts.lengths, CPU_BUDGET_TOKENS):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.chunks import TextRows
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.events import CompanionPlaced, Emit, ModeChosen, TurnFinished, Warned
@@ -35,7 +35,7 @@ from ultimate_embedder.planning import (
     plan_stages,
 )
 from ultimate_embedder.session import Session
-from ultimate_embedder.vectors import EncoderFacts, VectorStore, delete_tokens, fingerprint
+from ultimate_embedder.vectors import EncoderFacts, PassVectors, delete_tokens, fingerprint
 
 NUMBER_BYTES = 4  # float32
 
@@ -45,11 +45,16 @@ class CollectionWork:
     """A collection, the passes over it, and the store of each."""
 
     name: str
-    table: ChunkTable
+    table: TextRows
     plans: Sequence[PassPlan]
-    stores: Sequence[VectorStore]
-    export_bytes: Callable[[int], int]
-    """What the exports will take on disk, by the dimension of the vectors."""
+    stores: Sequence[PassVectors]
+    export_bytes: Callable[[int], int] | None
+    """What the exports will take on disk, by the dimension of the vectors; None if nothing is kept on disk."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing is kept on disk."""
+        return self.export_bytes is None
 
     @property
     def rows(self) -> Rows:
@@ -122,8 +127,8 @@ def _run_passes(
     if progress.mode != mode:
         progress.mode = mode
         _report_mode(mode, why, collection, session)
-    here = Output(session.config.output).collection(collection.name)
-    works, tokens = share_tokens(works, collection.rows, here, session)
+    here = None if collection.in_memory else Output(session.config.output).collection(collection.name)
+    works, tokens = share_tokens(works, collection.rows, here, session) if here else (works, [])
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
     stages = plan_stages(
         MODES[mode],
@@ -139,7 +144,7 @@ def _run_passes(
         _run_stage(stage, collection, by_number, executor, session, progress)
         if session.stop.reason is None and (narrow := too_narrow(by_number)):
             return [by_number[number] for number in narrow]
-    if session.stop.reason is None:
+    if session.stop.reason is None and here:
         for store in tokens:
             store.remove()
         delete_tokens(here.store)  # also what earlier runs have left
@@ -151,7 +156,7 @@ def _begin_again(collection: CollectionWork, narrow: Sequence[PassWork], session
     plans, stores = list(collection.plans), list(collection.stores)
     for work in narrow:
         number = work.plan.number
-        plans[number], stores[number] = begin_in_fp32(work, collection.name, session)
+        plans[number], stores[number] = begin_in_fp32(work, collection.name, session, in_memory=collection.in_memory)
     return replace(collection, plans=plans, stores=stores)
 
 
@@ -297,8 +302,10 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     if new_texts and session.stop.reason is None:
         encoder = session.load(plan)
         dim = plan.identity.dim or encoder.dim
-        needed_bytes = new_texts * dim * NUMBER_BYTES + collection.export_bytes(dim)
-        require_room(store.folder, needed_bytes, len(collection.table))
+        if collection.export_bytes is not None:
+            needed_bytes = new_texts * dim * NUMBER_BYTES + collection.export_bytes(dim)
+            here = Output(session.config.output).collection(collection.name)
+            require_room(here.store, needed_bytes, len(collection.table))
         store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
     texts = collection.table.distinct_texts()
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
@@ -308,7 +315,8 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
     plan, done = place.plan, work.events.done
     store, keys = collection.stores[plan.number], collection.table.keys
     if plan.identity.dtype == "int8" and session.stop.reason is None:
-        check_precision(plan, collection.name, collection.table, store, session, new_rows=done.rows)
+        new_rows = 0 if collection.in_memory else done.rows  # one call after the other: the first is measured
+        check_precision(plan, collection.name, collection.table, store, session, new_rows=new_rows)
     on_cpu = done.rows_on.get("cpu", 0)
     if on_cpu and place.devices != ("cpu",):
         message = (

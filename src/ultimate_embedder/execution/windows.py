@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.batching import points_to_predict
-from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.chunks import TextRows
 from ultimate_embedder.models import Encoder, TokenizedTexts
 from ultimate_embedder.planning import WINDOW_ROWS, Rows
 from ultimate_embedder.types import Capability
@@ -29,9 +29,9 @@ class Window:
 
 
 class TableTexts:
-    """The texts of a chunk table that need a vector: a text source."""
+    """The texts of a table that need a vector: a text source."""
 
-    def __init__(self, table: ChunkTable, wanted: np.ndarray) -> None:
+    def __init__(self, table: TextRows, wanted: np.ndarray) -> None:
         """`wanted` is a mask of rows."""
         self._table = table
         self._wanted = wanted

@@ -13,6 +13,7 @@ from ultimate_embedder.export.formats import (
     find_export,
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
+from ultimate_embedder.export.origin import read_origin
 from ultimate_embedder.export.payloads import PAYLOAD_NAMES
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
@@ -53,6 +54,7 @@ __all__ = [
     "measure_payloads",
     "point_id",
     "read_export_journal",
+    "read_origin",
     "read_uploads",
     "target_collection_name",
     "upload_points",

@@ -78,7 +78,7 @@ def _points_file(folder: Path) -> PointsFile | None:
     from ultimate_embedder.export.points_file import PointsFile  # pyarrow: --help does without
 
     try:
-        return PointsFile.open(CollectionOutput(folder).points)
+        return PointsFile.open(CollectionOutput(folder).points_file)
     except UploadError:  # damaged: then the journal alone describes the exports
         return None
 

@@ -93,6 +93,24 @@ class PointsFile:
         if start != self.points:
             raise UploadError(f"{self.path} is damaged: it has {start} of {self.points} points. {AGAIN}")
 
+    def read_vectors(self, name: str, rows: int) -> np.ndarray:
+        """All vectors of one name, a row for each point; read `rows` at a time."""
+        (spec,) = (each for each in self.vectors if each.name == name)
+        column = vector_column(name)
+        vectors = np.empty((self.points, spec.dim or 0), np.float32)
+        start = 0
+        for batch in self._read(rows, [column]):
+            with _in_words(self.path, start):
+                vectors[start : start + len(batch)] = _matrix(batch.column(column), spec)
+            start += len(batch)
+        return vectors
+
+    def read_chunks(self) -> pa.Table:
+        """Everything but the vectors."""
+        with _in_words(self.path):
+            names = [name for name in pq.read_schema(self.path).names if not is_vector_column(name)]
+            return pq.read_table(self.path, columns=names, page_checksum_verification=True)
+
     def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         with _in_words(self.path):
             file = pq.ParquetFile(self.path, page_checksum_verification=True)

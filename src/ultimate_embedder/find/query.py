@@ -28,7 +28,7 @@ class QueryEncoder:
 
     def encode_query(self, text: str) -> dict[str, np.ndarray]:
         """Vectors of a query, one row each, by name; '' if the collection has one unnamed vector."""
-        return self._fused([encoder.encode_query(text)[None] for encoder in self.encoders])
+        return self._fused([encode_texts(encoder.for_queries(), [text]) for encoder in self.encoders])
 
     def encode_documents(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of texts, encoded like chunks."""

@@ -7,6 +7,7 @@ Pooling, normalisation and prompts come from the model's files; the runtime comp
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class Encoder(LoadedModel):
             model.max_seq_length = max_tokens
         self.tokenizer = Tokenizer(model, document_prompt, max_tokens)
         self._packing: PackingTrial | None = None  # not tested yet
+        self._documents: Encoder | None = None  # set in the twin for queries
         self._peaks = PeakPredictor(model, self.tokenizer.example_features)  # replicas share it
 
     def with_runtime(self, runtime: Runtime) -> Encoder:
@@ -72,6 +74,20 @@ class Encoder(LoadedModel):
         twin = copy.copy(self)
         twin.runtime = runtime
         return twin
+
+    def for_queries(self) -> Encoder:
+        """The same model and weights, with the query prompt before each text."""
+        if self._documents is not None or self.query_prompt == self.document_prompt:
+            return self
+        twin = copy.copy(self)
+        twin.document_prompt = self.query_prompt
+        twin.tokenizer = self._query_tokenizer
+        twin._documents = self
+        return twin
+
+    @functools.cached_property
+    def _query_tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.model, self.query_prompt, self.max_tokens)
 
     def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
         """Predicted peak memory of a forward of `rows` x `length` tokens, on a card, without weights."""
@@ -111,8 +127,10 @@ class Encoder(LoadedModel):
         if self.wrapper is not None or not self.runtime.packs:
             return False
         with _trying:
-            if self._packing is None:
-                self._packing = self._try_packing(device)
+            tested = self._documents or self  # once, whatever the prompt
+            if tested._packing is None:
+                tested._packing = tested._try_packing(device)
+            self._packing = tested._packing
         return self._packing is not None and self._packing.first_position is not None
 
     def can_pack_rows(self, texts: TokenizedTexts, rows: np.ndarray, device: ModelDevice) -> bool:
@@ -149,12 +167,6 @@ class Encoder(LoadedModel):
                 features = module(features)
             vectors: torch.Tensor = features[self.output]
             return vectors.float()
-
-    def encode_query(self, text: str) -> np.ndarray:
-        """Vector of a query, with the model's query prompt, from sentence-transformers."""
-        return np.asarray(
-            self.model.encode([text], prompt=self.query_prompt or None, show_progress_bar=False)[0], np.float32
-        )
 
     def _packed_batch(self, texts: TokenizedTexts, rows: np.ndarray, first_position: int) -> TokenBatch:
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ class LoadedModel(ABC):
         place: torch.device = next(self.model.parameters()).device
         return place
 
-    @property
+    @functools.cached_property
     def weight_bytes(self) -> int:
         """Size of the weights."""
         return sum(tensor.nbytes for tensor in [*self.model.parameters(), *self.model.buffers()])
@@ -141,6 +142,10 @@ class LoadedModel(ABC):
         twin = copy.copy(self)
         twin.wrapper = torch.nn.DataParallel(_only(self.model, self.output), device_ids=list(devices))
         return twin
+
+    def for_queries(self: Self) -> Self:
+        """The same model and weights, with the prompt for queries before each text, where there is one."""
+        return self
 
     def alone(self: Self) -> Self:
         """The same model on the device of its weights only."""

@@ -29,6 +29,8 @@ class PassPlan:
     """The most padded tokens of a batch, if the user has set it; memory may make it less."""
     batch_rows: int | None = None
     """The most rows of a batch, likewise."""
+    queries: bool = False
+    """Whether the texts are queries, which may have a prompt of their own."""
 
     @property
     def name(self) -> str:

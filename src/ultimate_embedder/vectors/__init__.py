@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.vectors.fused import FusedVectors
     from ultimate_embedder.vectors.index import KeyIndex
     from ultimate_embedder.vectors.ledger import Ledger, read_ledger
+    from ultimate_embedder.vectors.memory import MemoryStore, PassVectors
     from ultimate_embedder.vectors.overflow import (
         in_full_precision,
         note_overflow,
@@ -41,6 +42,8 @@ __all__ = [
     "KeyIndex",
     "Ledger",
     "Member",
+    "MemoryStore",
+    "PassVectors",
     "TokenLimits",
     "TokenStore",
     "VectorStore",
@@ -71,6 +74,8 @@ _MODULES = {
     "FusedVectors": "fused",
     "KeyIndex": "index",
     "Ledger": "ledger",
+    "MemoryStore": "memory",
+    "PassVectors": "memory",
     "TokenLimits": "tokens",
     "TokenStore": "tokens",
     "VectorStore": "store",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -12,17 +13,20 @@ import numpy as np
 from ultimate_embedder.description import fingerprint
 from ultimate_embedder.types import PassIdentity, VectorSpec
 from ultimate_embedder.vectors.fusion import Fusion
-from ultimate_embedder.vectors.store import VectorStore
+from ultimate_embedder.vectors.memory import PassVectors
 
 
 class FusedVectors:
     """The exported vectors of a collection, read from one store per model and fused."""
 
-    def __init__(self, stores: Sequence[VectorStore], fusion: Fusion) -> None:
+    def __init__(self, stores: Sequence[PassVectors], fusion: Fusion) -> None:
         self.fusion = fusion
-        self.identity = _identity(stores, fusion)
-        """Equal identities mean equal vectors."""
         self._stores = stores
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Equal identities mean equal vectors."""
+        return _identity(self._stores, self.fusion)
 
     @property
     def vectors(self) -> tuple[VectorSpec, ...]:
@@ -53,7 +57,7 @@ class FusedVectors:
         return self.fusion.fuse([store.read(keys) for store in self._stores])
 
 
-def _identity(stores: Sequence[VectorStore], fusion: Fusion) -> str:
+def _identity(stores: Sequence[PassVectors], fusion: Fusion) -> str:
     described = json.dumps(asdict(fusion) if len(stores) > 1 else None, sort_keys=True)
     contents = [f"{fingerprint(store.identity)}:{store.digest()}" for store in stores]
     return hashlib.sha256("\n".join([described, *contents]).encode()).hexdigest()[:32]

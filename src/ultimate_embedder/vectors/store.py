@@ -33,6 +33,7 @@ from ultimate_embedder.files import atomic_file, delete, remove_leftovers
 from ultimate_embedder.output import PassOutput, find_passes
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
 from ultimate_embedder.vectors.index import KeyIndex
 from ultimate_embedder.vectors.ledger import LedgerLine, append_line, read_ledger, rewrite_ledger, shard_number
 from ultimate_embedder.vectors.shards import load_shard, row_dtype, unlisted_shards
@@ -78,6 +79,14 @@ class VectorStore:
         self.encoder_facts = facts
         if self.dim is not None:  # written by an earlier version without them
             write_description(self.folder, self.identity, self.dim, facts)
+
+    def agreement(self) -> Agreement | Damaged | None:
+        """What was measured of the vectors against fp32, if that was needed."""
+        return read_agreement(self.folder)
+
+    def keep_agreement(self, found: Agreement) -> None:
+        """Keep what was measured with the vectors."""
+        write_agreement(self.folder, found)
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether its vector is stored."""

@@ -303,8 +303,8 @@ def _own_target(file: PointsFile) -> str:
 
 
 def _find_points(folder: Path) -> list[Path]:
-    here = CollectionOutput(folder).points
-    found = [here] if here.exists() else [each.points for each in Output(folder) if each.points.exists()]
+    here = CollectionOutput(folder).points_file
+    found = [here] if here.exists() else [each.points_file for each in Output(folder) if each.points_file.exists()]
     for path in found if here not in found else ():
         if target := link_target(path.parent):  # how far it got would be written there
             raise UploadError(f"{path.parent} is a link to {target}. Upload that folder by itself.")

@@ -1,0 +1,219 @@
+"""What is in an output, for Python: vectors, chunks and points of each collection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ultimate_embedder.api import upload
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.export import PointsFile, UploadReport, check_export, read_export_journal, read_origin
+from ultimate_embedder.files import size_bytes
+from ultimate_embedder.markup import html_table
+from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.output import open_output as open_folder
+from ultimate_embedder.types import UNNAMED, VectorSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+COLLECTION_HEADINGS = ("collection", "points", "dims", "models", "exports")
+READ_ROWS = 1024
+JSON_COLUMNS = ("metadata", "extra")
+FRAME_COLUMNS = ("chunk_id", "text", "metadata", "extra", "file", "position", "point_id")
+AGAIN = "Run embed again, with --export npy,parquet: vectors that are stored are not computed again."
+
+
+class Point(NamedTuple):
+    """A point as Qdrant has it; `vector` is a dictionary by name of model if there are several."""
+
+    id: str
+    vector: np.ndarray | dict[str, np.ndarray]
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is known of the points of a collection without reading them."""
+
+    points: int
+    vectors: tuple[VectorSpec, ...]
+    models: tuple[str, ...]
+    exports: tuple[str, ...]
+
+    @property
+    def dims(self) -> str:
+        named = [f"{spec.name} {spec.dim}" if spec.name else f"{spec.dim}" for spec in self.vectors]
+        return ", ".join(named) or "-"
+
+
+class OpenedCollection(CollectionOutput):
+    """A collection of an output: its vectors, chunks and points."""
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return self._facts().points
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def models(self) -> list[str]:
+        """The models that made the vectors."""
+        return list(self._facts().models)
+
+    def vectors(self, model: str | None = None, *, check: bool = False) -> np.ndarray:
+        """The vectors: float32, a row for each chunk in the order of `chunks()`; of named vectors, those of `model`.
+
+        Memory-mapped from the npy export, if that is there, of its recorded size and of the same points as
+        `chunks()`; else read from the parquet export. `check` compares the checksum of the npy export, too.
+        """
+        facts = self._facts()
+        spec = self._choose(facts, model)
+        mapped = self._map_npy(spec, facts.points, check)
+        if not isinstance(mapped, str):
+            return mapped
+        if self.points_file.exists():
+            return PointsFile.open(self.points_file).read_vectors(spec.name, READ_ROWS)
+        raise UsageError(f"{self.folder} has no vectors to read: {mapped}. {AGAIN}")
+
+    def chunks(self) -> pa.Table:
+        """Ids, texts, files and metadata (JSON) of all chunks, as an Arrow table."""
+        return self._open_points().read_chunks()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas data frame, with metadata as dictionaries."""
+        try:
+            import pandas  # noqa: F401 - Arrow needs it
+        except ImportError:
+            raise UsageError("to_pandas() needs pandas: pip install pandas. chunks() gives an Arrow table.") from None
+        frame = self.chunks().to_pandas()
+        for column in JSON_COLUMNS:
+            frame[column] = [None if value is None else json.loads(value) for value in frame[column]]
+        return frame[[name for name in FRAME_COLUMNS if name != "extra" or any(frame["extra"])]]
+
+    def points(self) -> Iterator[Point]:
+        """Yield the points as `upload` sends them: id, vector and payload. They are read a block at a time."""
+        for ids, vectors, payloads in self._open_points().batches(READ_ROWS):
+            for row, (point_id, payload) in enumerate(zip(ids, payloads, strict=True)):
+                by_name = {name: each[row] for name, each in vectors.items()}
+                yield Point(point_id, by_name.get(UNNAMED, by_name), payload)
+
+    def upload(self, url: str, **options: Any) -> list[UploadReport]:
+        """Send the collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
+        return upload(self.folder, url, **options)
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"<{self.name}: {facts.points} points, {facts.dims} dims, in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Collection {self.name}", COLLECTION_HEADINGS, [self._cells()], [str(self.folder)])
+
+    def _cells(self) -> tuple[object, ...]:
+        facts = self._facts()
+        return self.name, facts.points, facts.dims, ", ".join(facts.models) or "-", ", ".join(facts.exports) or "-"
+
+    def _facts(self) -> _Facts:
+        """From the journal, of the parquet export if that is there; else from that file itself."""
+        journal = read_export_journal(self.folder)
+        noted = journal.get("parquet") or next(iter(journal.values()), {})
+        kinds = tuple(journal)
+        if "rows" in noted and "vectors" in noted:
+            specs = tuple(VectorSpec(**each) for each in noted["vectors"])
+            return _Facts(noted["rows"], specs, _models(noted.get("origin")), kinds)
+        if not self.points_file.exists():
+            return _Facts(0, (), (), kinds)
+        file = PointsFile.open(self.points_file)
+        return _Facts(file.points, file.vectors, _models(file.origin), kinds)
+
+    def _choose(self, facts: _Facts, model: str | None) -> VectorSpec:
+        if not facts.vectors:
+            raise UsageError(f"{self.folder} has no exported vectors. {AGAIN}")
+        by_name = {spec.name: spec for spec in facts.vectors}
+        if UNNAMED in by_name and (model is None or facts.models == (model,)):
+            return by_name[UNNAMED]
+        if UNNAMED in by_name:
+            made = " and ".join(facts.models) or "a model that is not known"
+            raise UsageError(f"{self.name} has one vector per chunk, made by {made}: call vectors() without a name.")
+        names = ", ".join(by_name)
+        if model is None and len(by_name) > 1:
+            raise UsageError(
+                f"{self.name} has a vector of each model: {names}. Name one: vectors({facts.models[0]!r})."
+            )
+        if model is not None and model not in by_name:
+            raise UsageError(f"{self.name} has no vectors of {model!r}. Its models: {names}.")
+        return by_name[model] if model is not None else facts.vectors[0]
+
+    def _map_npy(self, spec: VectorSpec, points: int, check: bool) -> np.ndarray | str:
+        """The npy export, or why it cannot be used."""
+        path = self.embeddings if spec.name == UNNAMED else self.embeddings_of(spec.name)
+        journal = read_export_journal(self.folder)
+        noted = journal.get("npy")
+        if noted is None:
+            return "there is no npy export and no parquet export"
+        if noted["identity"] != journal.get("parquet", noted)["identity"]:
+            return f"{path} is of other points than the parquet export"
+        whole = self.folder / noted["name"]
+        if not path.exists() or size_bytes(whole) != noted["size_bytes"]:
+            return f"{path} is missing, or not of the size that embed recorded"
+        if check and (problem := check_export(self.folder, "npy", noted).problem):
+            return f"{path} {problem}"
+        try:
+            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            return f"{path} cannot be read ({error})"
+        fits = vectors.dtype == np.float32 and vectors.shape == (points, spec.dim)
+        return vectors if fits else f"{path} has not the vectors that embed recorded"
+
+    def _open_points(self) -> PointsFile:
+        if not self.points_file.exists():
+            raise UsageError(
+                f"{self.folder} has no parquet export, which holds the chunks. {AGAIN} Add --export parquet."
+            )
+        return PointsFile.open(self.points_file)
+
+
+class OpenedOutput(Output):
+    """An output of `embed`, opened for reading: `.summary`, `.collections`, and each collection by its name."""
+
+    def __getitem__(self, name: str) -> OpenedCollection:
+        return OpenedCollection(super().__getitem__(name).folder)
+
+    def __iter__(self) -> Iterator[OpenedCollection]:
+        return (OpenedCollection(each.folder) for each in super().__iter__())
+
+    def __len__(self) -> int:
+        """The number of collections."""
+        return len(self.collections)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def upload(self, url: str, **options: Any) -> list[UploadReport]:
+        """Send every collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
+        return upload(self.folder, url, **options)
+
+    def __repr__(self) -> str:
+        return f"<Output {self.folder}: {', '.join(self.collections) or 'no collections'}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Output {self.folder}", COLLECTION_HEADINGS, [each._cells() for each in self])
+
+
+def open_output(folder: str | Path) -> OpenedOutput:
+    """Open the output of an earlier run for reading; raises `UsageError` if the folder is not an output."""
+    if not isinstance(folder, str | Path):
+        raise UsageError(f"open_output({folder!r}): give the folder of an output, as text or as a path.")
+    return OpenedOutput(open_folder(folder).folder)
+
+
+def _models(origin: Any) -> tuple[str, ...]:
+    found = read_origin(origin)
+    return tuple(str(each.get("model")) for each in found.passes) if found is not None else ()

@@ -1,0 +1,205 @@
+"""`Embedder`: texts in, vectors out, without files."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from ultimate_embedder.config import DEFAULT_MODEL, Companions, Precision, RunConfig, option_list
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.events import (
+    Emit,
+    Event,
+    ModelBytesFetched,
+    ModelFetchStarted,
+    ModelResolved,
+    PassFinished,
+    PassStarted,
+    Warned,
+    fan_out,
+)
+from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models import require_backend
+from ultimate_embedder.options import make_config
+from ultimate_embedder.report import make_progress
+from ultimate_embedder.session import Session, open_session
+from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.terminal import printable
+from ultimate_embedder.texts import TextEncoder, check_texts
+from ultimate_embedder.types import UNNAMED
+
+UNUSED = Path(".ultimate-embedder-unused")  # a config names an output; nothing is written there
+DOWNLOADS = (ModelFetchStarted, ModelBytesFetched, ModelResolved)
+
+Vectors = np.ndarray | dict[str, np.ndarray]
+"""One array, or one by name of model (`fusion="named"` with several models)."""
+
+
+class Embedder:
+    """Models that turn texts into vectors, in memory: `Embedder("all-minilm-l6-v2").encode(["a text", "another"])`.
+
+    It is the engine of `embed`, without files: the same batches, memory control, mitigations and checks, on all
+    devices, and the same vectors. Models are loaded when it is made, and stay on the devices, where there is room for
+    them, until it is closed: use it in a `with` block, or call `close()`.
+
+    One call runs at a time: a call from another thread waits for its turn. Options are those of `embed`; in addition,
+    `progress=True` shows progress bars (downloads have one in any case). Warnings, such as of truncated texts, are
+    Python warnings.
+    """
+
+    def __init__(
+        self,
+        models: str | Iterable[str] | Mapping[str, float] = DEFAULT_MODEL,
+        *,
+        fusion: str = "named",
+        devices: str | Iterable[str] | None = None,
+        precision: Precision = "auto",
+        backend: str | None = None,
+        max_tokens: int | None = None,
+        token_cap: int | None = None,
+        dim: int | None = None,
+        mode: str = "auto",
+        companions: Companions = "spill",
+        allow_missing_companions: bool = False,
+        device_order: str | Iterable[str] = (),
+        parallelism: str = "replicas",
+        batch_tokens: str | int | Iterable[str] = (),
+        batch_rows: int | None = None,
+        gpu0_ceiling: str | int | None = None,
+        safety_margin: str | float = "8%",
+        stall_timeout: str | float | None = None,
+        cache_dir: str | Path | None = None,
+        offline: bool = False,
+        refresh_cache: bool = False,
+        trust_remote_code: str | Iterable[str] = (),
+        progress: bool = False,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
+        config = make_config(Path(), UNUSED, **given)
+        self._progress = progress
+        self._one_call = OrderedLock("embedder", Rank.CALLS)
+        listener = _Listener(progress)
+        with listener.listening() as emit:
+            self._opened: _Opened | None = _open(config, emit)
+            self._fusion = self._opened.documents.load()
+        listener.warn(stacklevel=3)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models."""
+        return tuple(member.name for member in self._fusion.members)
+
+    @property
+    def dim(self) -> int | dict[str, int]:
+        """The dimension of the vectors, or one by name of model."""
+        dims = {spec.name: spec.dim or 0 for spec in self._fusion.vectors}
+        return dims.get(UNNAMED, dims)
+
+    def encode(self, texts: str | Iterable[str]) -> Vectors:
+        """Vectors of documents: a float32 array with a row for each text, or a vector if `texts` is one string.
+
+        With several models and `fusion="named"`, a dictionary of such arrays by model. Equal texts are encoded once.
+        A text that cannot be encoded (None, bytes, empty) is a `UsageError` with its place, before anything is
+        computed; a text for which a model gives no usable vector is a `NoVectorsError`.
+        """
+        return self._encode(texts, lambda opened: opened.documents)
+
+    def encode_queries(self, texts: str | Iterable[str]) -> Vectors:
+        """Vectors of queries: like `encode`, with the prompts that the models want before queries."""
+        return self._encode(texts, lambda opened: opened.queries)
+
+    def close(self) -> None:
+        """Take the models off the devices and free their memory; later calls raise `UsageError`."""
+        with self._one_call:
+            if self._opened is not None:
+                self._opened.session.end_run()
+            self._opened = None
+
+    def __enter__(self) -> Embedder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        dims = " + ".join(f"{spec.dim}" for spec in self._fusion.vectors)
+        return f"<Embedder: {', '.join(self.models)}; {dims} dims{'' if self._opened else '; closed'}>"
+
+    def _encode(self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder]) -> Vectors:
+        single = isinstance(texts, str)
+        rows = check_texts([texts] if isinstance(texts, str) else texts)
+        with self._one_call:
+            if self._opened is None:
+                raise UsageError("this Embedder is closed. Make another one.")
+            if not rows:
+                return _shaped({spec.name: np.empty((0, spec.dim or 0), np.float32) for spec in self._fusion.vectors})
+            listener = _Listener(self._progress)
+            with listener.listening() as emit:
+                vectors = choose(self._opened).encode(rows, emit, StopSwitch())
+        listener.warn(stacklevel=4)
+        return _shaped({name: each[0] for name, each in vectors.items()} if single else vectors)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What an `Embedder` holds until it is closed."""
+
+    session: Session
+    documents: TextEncoder
+    queries: TextEncoder
+
+
+def _open(config: RunConfig, emit: Emit) -> _Opened:
+    require_backend(config.backend)
+    session = open_session(config, emit, StopSwitch())
+    session = replace(session, config=replace(config, warm_cache=True))  # models stay in place between calls
+    return _Opened(session, TextEncoder(session), TextEncoder(session, queries=True))
+
+
+def _shaped(vectors: dict[str, np.ndarray]) -> Vectors:
+    return vectors.get(UNNAMED, vectors)
+
+
+class _Listener:
+    """Hears the events of a call: shows progress if that is wanted, and makes Python warnings of what matters."""
+
+    def __init__(self, progress: bool) -> None:
+        self._progress = progress
+        self._limits: dict[str, int | None] = {}
+        self._messages: list[str] = []
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Emit]:
+        with make_progress(quiet=False) as bars:
+            yield fan_out([self._note, lambda event: bars(event) if self._is_shown(event) else None])
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn of what was heard, at the line of the user that is so many calls away from here."""
+        for message in self._messages:
+            warnings.warn(printable(message), stacklevel=stacklevel)
+
+    def _is_shown(self, event: Event) -> bool:
+        return isinstance(event, DOWNLOADS) or (self._progress and not isinstance(event, Warned))
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self._messages.append(event.message)
+        elif isinstance(event, PassStarted):
+            self._limits[event.model] = event.max_tokens
+        elif isinstance(event, PassFinished) and event.truncated:
+            texts = f"{event.truncated} of {event.stored_chunks} texts are"
+            limit = f"{self._limits.get(event.model)} tokens, the limit of {event.model}"
+            self._messages.append(f"{texts} longer than {limit}: the rest of them is not in their vectors")
+
+
+_OPTIONS = [name for name in inspect.signature(Embedder).parameters if name != "progress"]
+Embedder.__doc__ = f"{inspect.cleandoc(Embedder.__doc__ or '')}\n\nOptions:\n{option_list(make_config, _OPTIONS)}"

@@ -1,0 +1,123 @@
+"""The vectors of one pass in memory, for texts that are encoded without files."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+import numpy as np
+
+from ultimate_embedder.description import EncoderFacts
+from ultimate_embedder.state import Damaged
+from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.vectors.agreement import Agreement
+from ultimate_embedder.vectors.index import KeyIndex
+
+
+class PassVectors(Protocol):
+    """The vectors of one pass, by the key of their text: on disk (`VectorStore`) or in memory (`MemoryStore`)."""
+
+    identity: PassIdentity
+    dim: int | None
+    """None before the first vector."""
+    encoder_facts: EncoderFacts | None
+
+    def describe_encoder(self, facts: EncoderFacts) -> None:
+        """Keep the properties of the encoder with the vectors."""
+        ...
+
+    def agreement(self) -> Agreement | Damaged | None:
+        """What was measured of the vectors against fp32, if that was needed."""
+        ...
+
+    def keep_agreement(self, found: Agreement) -> None:
+        """Keep what was measured with the vectors."""
+        ...
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """For each key, whether its vector is stored."""
+        ...
+
+    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+        """Add vectors; they can be read after the next `seal`."""
+        ...
+
+    def seal(self) -> None:
+        """Make everything that was appended readable, and durable where it is on disk."""
+        ...
+
+    def read(self, keys: np.ndarray) -> np.ndarray:
+        """The vectors of `keys`, in their order; every key must be stored and sealed."""
+        ...
+
+    def count_truncated(self, keys: np.ndarray) -> int:
+        """How many of `keys` are of texts that were truncated at the token limit."""
+        ...
+
+    def digest(self) -> str:
+        """Hash of all stored vectors."""
+        ...
+
+
+class MemoryStore:
+    """The vectors of one call. `agreement` is what earlier calls have measured."""
+
+    def __init__(self, identity: PassIdentity, agreement: Agreement | None = None) -> None:
+        self.identity = identity
+        self.dim: int | None = None
+        self.encoder_facts: EncoderFacts | None = None
+        self._agreement = agreement
+        self._index = KeyIndex()
+        self._vectors: list[np.ndarray] = []
+        self._truncated: list[list[bool]] = []
+
+    def describe_encoder(self, facts: EncoderFacts) -> None:
+        """Keep the properties of the encoder."""
+        self.encoder_facts = facts
+
+    def agreement(self) -> Agreement | None:
+        """What was measured of the vectors against fp32, if that was needed."""
+        return self._agreement
+
+    def keep_agreement(self, found: Agreement) -> None:
+        """Keep what was measured."""
+        self._agreement = found
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """For each key, whether its vector is here."""
+        return self._index.find(keys) >= 0
+
+    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+        """Add the vectors of a batch."""
+        if not len(keys):
+            return
+        self.dim = vectors.shape[1]
+        self._index.add(len(self._vectors), keys)
+        self._vectors.append(np.asarray(vectors, np.float32))
+        self._truncated.append(np.asarray(truncated, bool).tolist())
+
+    def seal(self) -> None:
+        """Nothing to do: what is in memory can be read at once."""
+
+    def read(self, keys: np.ndarray) -> np.ndarray:
+        """The vectors of `keys`, in their order; every key must be here."""
+        batches, rows = self._index.unpack(self._index.find(keys))
+        vectors = np.empty((len(keys), self.dim or 0), np.float32)
+        by_batch = np.argsort(batches, kind="stable")
+        ends = np.searchsorted(batches[by_batch], np.arange(len(self._vectors)), side="right")
+        for stored, chosen in zip(self._vectors, np.split(by_batch, ends[:-1]), strict=True):
+            vectors[chosen] = stored[rows[chosen]]
+        return vectors
+
+    def count_truncated(self, keys: np.ndarray) -> int:
+        """How many of `keys` are of texts that were truncated at the token limit."""
+        places = self._index.find(keys)
+        batches, rows = self._index.unpack(places[places >= 0])
+        return sum(self._truncated[batch][row] for batch, row in zip(batches.tolist(), rows.tolist(), strict=True))
+
+    def digest(self) -> str:
+        """Hash of all vectors, in the order in which they came."""
+        hashed = hashlib.sha256()
+        for vectors in self._vectors:
+            hashed.update(vectors.tobytes())
+        return hashed.hexdigest()
