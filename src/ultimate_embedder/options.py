@@ -130,7 +130,9 @@ def make_config(
             read=_chunk_folder,
         ),
     ],
-    output: Annotated[Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", read=_output_folder)],
+    output: Annotated[
+        Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", short="-o", read=_output_folder)
+    ],
     *,
     collections: Annotated[
         Words | None, Option("embed only these collections", BASICS, "NAME,...", default="all", read=parse_names)
@@ -288,7 +290,7 @@ def make_config(
     summary: Annotated[
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
-    quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
+    quiet: Annotated[bool, Option("show no progress", OUTPUT, short="-q")] = False,
 ) -> RunConfig:
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""
     values = read_options(make_config, locals())

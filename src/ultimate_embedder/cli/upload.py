@@ -23,6 +23,8 @@ def add_commands(commands: Commands) -> None:
         help="send finished collections to a Qdrant server",
         description="Upload the points that embed wrote. After an interruption, run the same command again to resume: "
         "points are never duplicated.",
+        examples="upload out/ --url http://localhost:6333\n"
+        "upload out/handbook --url https://qdrant.example.com --api-key-env KEY",
     )
     upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
     upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")
@@ -44,7 +46,7 @@ def _upload(options: argparse.Namespace) -> int:
     from ultimate_embedder.export import upload
     from ultimate_embedder.report import make_progress
 
-    with make_progress(options.quiet) as progress:
+    with make_progress(options.quiet, options.least_level) as progress:
         reports = upload(options.folder, options.url, progress, options.collection, api_key)
     for report in reports:
         show(f"{report.collection}: {report.counted} of {report.points} points in {report.target}", sys.stdout)

@@ -8,6 +8,7 @@ from ultimate_embedder.config.environment import (
     must_check_locks,
     old_environment,
 )
+from ultimate_embedder.config.file import read_option_file, write_option_file
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
@@ -70,9 +71,11 @@ __all__ = [
     "parse_names",
     "parse_share",
     "parse_size",
+    "read_option_file",
     "read_options",
     "retry_policy",
     "split_words",
     "suggest",
     "with_options_of",
+    "write_option_file",
 ]
