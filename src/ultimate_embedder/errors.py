@@ -3,6 +3,7 @@
 UltimateEmbedderError
 ├── UsageError           an invalid option or path; nothing was started (exit code 2)
 ├── ModelError           a model is damaged, unreachable or of the wrong kind
+│   ├── UnknownModelError    a name that is no model (exit code 2, as it is a UsageError too)
 │   ├── MissingModelError    it is not on this machine, and --offline is set
 │   └── DownloadError        it is not on this machine, and the hub cannot be reached or does not have it
 ├── LeaseError           another model holds the devices
@@ -48,6 +49,10 @@ class UsageError(UltimateEmbedderError):
 
 class ModelError(UltimateEmbedderError):
     """A model that is missing, damaged or of the wrong kind."""
+
+
+class UnknownModelError(ModelError, UsageError):
+    """A name that is no model: misspelled, or a folder with something else in it."""
 
 
 class MissingModelError(ModelError):

@@ -30,6 +30,12 @@ def complete_words(option: DeclaredOption) -> Completer | None:
     return known.get(option.name)
 
 
+def complete_with(argument: argparse.Action, completer: Completer | None) -> None:
+    """Let the shell complete an argument with these words; with files if there are none."""
+    if completer is not None:
+        argument.completer = completer  # type: ignore[attr-defined]
+
+
 def model_names(prefix: str, **_: object) -> list[str]:
     """The known models, each after what is before the last comma."""
     from ultimate_embedder.models import MODELS

@@ -120,7 +120,7 @@ def _last_lines(summary: RunSummary, config: RunConfig, words: list[str], log_fi
     lines = []
     if log_file is not None:
         lines.append(f"log: {log_file}")
-    elif not summary.ok and not config.dry_run:
+    elif any(collection.error for collection in summary.collections):
         lines.append(f"log: {Output(config.output).events_path}")
     following = _next_command(summary, config, words)
     return [*lines, f"next: {following}"] if following else lines

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ultimate_embedder.cli.parser import Commands, add_command, add_options
+from ultimate_embedder.cli.parser import Commands, add_command, add_options, whole_number
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_NOT_CHECKED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
@@ -41,7 +41,7 @@ def add_commands(commands: Commands) -> None:
     )
     verify.add_argument(
         "--sample",
-        type=int,
+        type=whole_number,
         default=20,
         metavar="N",
         help="texts per collection whose vectors are recomputed, 0 for none (default: 20)",

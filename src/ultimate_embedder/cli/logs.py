@@ -128,6 +128,11 @@ class _LogFile(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), lines=True)
 
+    def close(self) -> None:
+        """Close the file; what is in its buffer may not fit on the disk either."""
+        with contextlib.suppress(OSError):  # it was said
+            super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of logging
         if not self._failed:
             self._failed = True

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ultimate_embedder.cli.completion import complete_with, model_names
 from ultimate_embedder.cli.parser import Commands, SuggestingParser, add_command, add_options
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
 from ultimate_embedder.config import hub_access
@@ -37,9 +38,9 @@ def add_commands(commands: Commands) -> None:
         "pull",
         _models_pull,
         help="download models into the cache",
-        examples="models pull bge-m3\nmodels pull intfloat/multilingual-e5-small --cache-dir hub/",
+        examples="models pull bge-m3\nmodels pull intfloat/e5-small-v2 --cache-dir hub/",
     )
-    pull.add_argument("keys", metavar="KEY", nargs="+")
+    pulled = pull.add_argument("keys", metavar="KEY", nargs="+", help="names from 'models list', or hub ids")
     add_options(pull, make_config, ["refresh_cache", "trust_remote_code", "quiet"])
     verify = add_command(
         actions,
@@ -48,7 +49,7 @@ def add_commands(commands: Commands) -> None:
         help="compare the files of models with their checksums",
         examples="models verify\nmodels verify bge-m3",
     )
-    verify.add_argument(
+    verified = verify.add_argument(
         "keys",
         metavar="KEY_OR_PATH",
         nargs="*",
@@ -69,7 +70,9 @@ def add_commands(commands: Commands) -> None:
         help="show the metadata of one model",
         examples="models show bge-m3\nmodels show ./my-model",
     )
-    show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    shown = show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    for argument in (pulled, verified, shown):
+        complete_with(argument, model_names)
     for each in (listing, pull, verify, manifest, show):
         add_options(each, make_config, ["cache_dir"])
 

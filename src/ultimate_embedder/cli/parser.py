@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from ultimate_embedder.cli.completion import complete_words
+from ultimate_embedder.cli.completion import complete_with, complete_words
 from ultimate_embedder.cli.logs import MESSAGES, add_verbose, log_options, with_logs
 from ultimate_embedder.cli.process import EXIT_USAGE
 from ultimate_embedder.config import DeclaredOption, declared_options, suggest
@@ -52,23 +52,24 @@ class SuggestingParser(argparse.ArgumentParser):
     """argparse with suggestions for misspelled options and commands, and without abbreviations."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._given: list[str] = []
         super().__init__(*arguments, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **settings})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reject unknown arguments in the parser of the command, which knows the options to suggest."""
         self._given = list(args if args is not None else sys.argv[1:])
-        if not self._given and self._subparsers:
-            self.exit(EXIT_USAGE, self.format_help())
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._subparsers:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, and for each unknown option the most similar one."""
+        """Print the error, and for each unknown option the most similar one; the help, if nothing was given."""
+        if self._subparsers and not self._given:
+            self.exit(EXIT_USAGE, self.format_help())
         known = [option for action in self._actions for option in action.option_strings]
-        given = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
-        hints = "".join(suggest(word, known) for word in given if word not in known)
+        given = [word.partition("=")[0] for word in self._given if word.startswith("-")]
+        hints = "".join(suggest(word, known) or _with_letter(word, known) for word in given if word not in known)
         told = printable(f"error: {message.removeprefix('argument ').rstrip('.')}.{hints}")
         self.exit(EXIT_USAGE, f"{told}\n'{self.prog} --help' lists the options.\n")
 
@@ -91,6 +92,12 @@ class SuggestingParser(argparse.ArgumentParser):
         if "embed" in action.choices and ("/" in value or Path(value).exists()):
             return f" To embed what is there: {self.prog} embed {value} -o OUT"
         return suggest(value, action.choices) or f" The {str(action.metavar).lower()}s are {', '.join(action.choices)}."
+
+
+def _with_letter(word: str, known: Iterable[str]) -> str:
+    """A suggestion for an unknown flag of one letter: the options that begin with it."""
+    found = [option for option in known if len(word) == 2 and option.startswith(f"-{word}")]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> Iterable[str]:
@@ -183,5 +190,4 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption, may_
             required=option.required and not may_be_in_file,
             help=text,
         )
-        if words := complete_words(option):
-            added.completer = words  # type: ignore[attr-defined]
+        complete_with(added, complete_words(option))

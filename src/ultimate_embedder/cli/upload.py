@@ -23,8 +23,7 @@ def add_commands(commands: Commands) -> None:
         help="send finished collections to a Qdrant server",
         description="Upload the points that embed wrote. After an interruption, run the same command again to resume: "
         "points are never duplicated.",
-        examples="upload out/ --url http://localhost:6333\n"
-        "upload out/handbook --url https://qdrant.example.com --api-key-env KEY",
+        examples="upload out/ --url http://localhost:6333\nupload out/docs --url https://host:6333 --api-key-env KEY",
     )
     upload.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed, or one collection in it")
     upload.add_argument("--url", required=True, metavar="URL", help="for example http://localhost:6333")

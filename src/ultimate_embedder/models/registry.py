@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ultimate_embedder.config import suggest
-from ultimate_embedder.errors import ModelError
+from ultimate_embedder.errors import ModelError, UnknownModelError
 from ultimate_embedder.types import ModelSpec, Prompt
 
 MODELS: tuple[ModelSpec, ...] = (
@@ -118,7 +118,7 @@ def how_to_do_without_hub(spec: ModelSpec) -> str:
 def unknown_model(name: str) -> ModelError:
     """The error for a name that is neither a registry key nor a folder."""
     hint = suggest(name, [spec.key for spec in MODELS])
-    return ModelError(
+    return UnknownModelError(
         f"{name} is neither a known model nor a folder.{hint} "
         "'ultimate-embedder models list' shows the names; a folder needs a path, such as ./my-model."
     )

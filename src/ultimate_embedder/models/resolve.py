@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
+from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError, UnknownModelError
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
@@ -50,7 +50,7 @@ def resolve_model(
             f"{spec.key} is an embedding model, not a reranker. Choose a reranker from 'ultimate-embedder models list'."
         )
     if spec.kind == "reranker" and kind == "embedder":
-        raise ModelError(
+        raise UnknownModelError(
             f"{spec.key} is a {spec.kind}, not an embedding model. Choose another from 'ultimate-embedder models list'."
         )
     _require_trust(spec, access)
@@ -206,7 +206,10 @@ def _from_folder(name: str, access: HubAccess | None) -> ResolvedModel:
     if not folder.exists():
         raise unknown_model(name)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json.")
+        raise UnknownModelError(
+            f"{folder} is not a model: it has neither modules.json nor config.json. Give the folder that holds them, "
+            "or a name from 'ultimate-embedder models list'."
+        )
     if access is not None:  # before all its files are read: the name may be of a summary from elsewhere
         require_trust(None, folder, access.trusted)
     _require_weights(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.summary import CollectionSummary, RunSummary
-from ultimate_embedder.terminal import encodable, printable, show
+from ultimate_embedder.terminal import counted, encodable, printable, show
 
 MOST_SHOWN = 5
 
@@ -60,12 +60,23 @@ def _dims(collection: CollectionSummary) -> str:
     return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 
+def _about_equal_texts(collection: CollectionSummary) -> str | None:
+    """How chunks and vectors are counted, where the numbers differ."""
+    counts = collection.chunks
+    equal = counts.embedded - counts.distinct_texts
+    if equal <= 0:  # less: a text whose chunks were all rejected by the model
+        return None
+    shares = "1 chunk shares" if equal == 1 else f"{equal:,} chunks share"
+    both = f"{counts.embedded:,} chunks, {counted(counts.distinct_texts, 'distinct text')}"
+    return f"{collection.collection}: {both}: {shares} the vector of an equal text"
+
+
 def _about_truncation(collection: CollectionSummary) -> str:
     """How many chunks were truncated, where, and what to do about it."""
     cut = max(collection.passes, key=lambda each: each.truncated)
     limit = next((model.max_tokens for model in collection.models if model.model == cut.model), None)
     at = f"{limit:,} tokens" if limit else "the token limit"
-    chunks = f"{cut.truncated:,} {'chunk was' if cut.truncated == 1 else 'chunks were'} truncated at {at}"
+    chunks = f"{counted(cut.truncated, 'chunk')} {'was' if cut.truncated == 1 else 'were'} truncated at {at}"
     remedy = "raise --max-tokens, or choose a model with a longer limit ('ultimate-embedder models list')"
     return f"{collection.collection}: {chunks} ({cut.model}): {remedy}"
 
@@ -81,9 +92,8 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             lines.append(f"{name} rejected {place}: {record.reason}")
         if (more := collection.chunks.rejected - MOST_SHOWN) > 0:
             lines.append(f"{name} rejected {more} more records; the summary lists all")
-        if shared := collection.chunks.embedded - collection.chunks.distinct_texts:
-            counts = f"{collection.chunks.embedded:,} chunks, {collection.chunks.distinct_texts:,} distinct texts"
-            lines.append(f"{name}: {counts}: {shared:,} chunks share the vector of an equal text")
+        if shared := _about_equal_texts(collection):
+            lines.append(shared)
         if collection.chunks.truncated:
             lines.append(_about_truncation(collection))
         if collection.chunks.duplicate_ids:
