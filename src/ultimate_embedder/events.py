@@ -122,6 +122,13 @@ class ModelBytesFetched(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelLoadStarted(Event):
+    """A model is about to be loaded into memory."""
+
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelLoaded(Event):
     """A model is in memory, ready to encode."""
 

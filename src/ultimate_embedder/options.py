@@ -76,10 +76,21 @@ def _check_output(output: Path, chunks: Path) -> None:
     """Reject an output folder in which chunk files could be overwritten."""
     if output.resolve() == chunks.resolve():
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
-    if output.is_dir() and not Output(output).lock_path.exists() and any(output.glob("*_chunks.json")):
+    if not output.is_dir() or Output(output).lock_path.exists():
+        return
+    if any(output.glob("*_chunks.json")) or _is_collection_of(chunks, output):
         raise UsageError(
             f"--output {output} contains chunk files. Give another folder, so that they are not overwritten."
         )
+
+
+def _is_collection_of(chunks: Path, folder: Path) -> bool:
+    """Whether a folder below the chunk folder has chunk files in it: as an output it would be skipped from then on."""
+    if not folder.resolve().is_relative_to(chunks.resolve()):
+        return False
+    from ultimate_embedder.chunks import is_chunk_file  # imports numpy
+
+    return any(is_chunk_file(path) for path in folder.iterdir())
 
 
 def _summary_file(value: Folder, option: str) -> Path:
@@ -134,7 +145,9 @@ def make_config(
             read=_chunk_folder,
         ),
     ],
-    output: Annotated[Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", read=_output_folder)],
+    output: Annotated[
+        Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", short="-o", read=_output_folder)
+    ],
     *,
     collections: Annotated[
         Words | None, Option("embed only these collections", BASICS, "NAME,...", default="all", read=parse_names)
@@ -292,7 +305,7 @@ def make_config(
     summary: Annotated[
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
-    quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
+    quiet: Annotated[bool, Option("show no progress", OUTPUT, short="-q")] = False,
 ) -> RunConfig:
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""
     values = read_options(make_config, locals())
@@ -320,7 +333,7 @@ def make_config(
 def _backend(given: str | None, precision: Precision) -> str:
     backend = given or ("onnx" if precision == "int8" else "torch")
     if precision == "int8" and backend != "onnx":
-        raise UsageError(f"--precision int8 needs --backend onnx, not {backend}.")
+        raise UsageError(f"--precision int8 needs --backend onnx, not {backend}. Drop --backend.")
     if precision == "fp16" and backend != "torch":
         raise UsageError(f"--backend {backend} computes in fp32, or with --precision int8. Drop --precision fp16.")
     return backend

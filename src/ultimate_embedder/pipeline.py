@@ -228,6 +228,10 @@ def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> It
         for name in given:
             if name not in names:
                 yield f"{option} {name}: there is no such collection.{suggest(name, names)}"
+    models = [model_name(choice.name) for choice in config.models]
+    for name in config.hub.trusted:
+        if model_name(name) not in models:
+            yield f"--trust-remote-code {name}: --models does not name it.{suggest(name, models)}"
 
 
 def _embed_collection(collection: Collection, session: Session) -> None:

@@ -23,10 +23,11 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Temporary:
-    """A temporary error: the reason, and the wait that the server asks for."""
+    """A temporary error: the reason, the wait that the server asks for, and the most tries that are worth it."""
 
     reason: str
     wait_s: float | None = None
+    tries: int | None = None
 
 
 def call_with_retries(
@@ -42,7 +43,7 @@ def call_with_retries(
             return call()
         except Exception as error:
             passing = temporary(error)
-            if passing is None or attempt == policy.tries:
+            if passing is None or attempt >= min(policy.tries, passing.tries or policy.tries):
                 raise
             wait_s = passing.wait_s if passing.wait_s is not None else _backoff(attempt, policy)
             if time.monotonic() - started + wait_s > policy.total_s:

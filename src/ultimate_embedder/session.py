@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ultimate_embedder.config import ModelChoice, RunConfig
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices, works_in_time
 from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
-from ultimate_embedder.events import Emit, ModelLoaded, ModelMissing, ModelResolved, Warned, repeated
+from ultimate_embedder.events import Emit, ModelLoaded, ModelLoadStarted, ModelMissing, ModelResolved, Warned, repeated
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
 from ultimate_embedder.planning import PassPlan, plan_passes
@@ -246,6 +246,7 @@ class LoadedModels:
         with self._lock:
             key = (plan.name, dtype, on_torch)
             if key not in self._loaded:
+                emit(ModelLoadStarted(model=plan.model.name))
                 self._loaded[key] = _load(plan, dtype, config, on_torch=on_torch)
             encoder, event = self._loaded[key]
             if key not in self._announced:

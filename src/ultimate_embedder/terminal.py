@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import unicodedata
 from typing import IO
 
+PACKAGE_LOGGER = "ultimate_embedder"
+"""The logger of what this program says; it says it to loggers only if it has a level of its own."""
+LIBRARY_LEVELS = {logging.INFO: logging.WARNING}
+"""The level of libraries' messages, where it is not ours: what they call information is of no use to most."""
 HIDDEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 """Categories of characters that steer a terminal or cannot be seen: control, direction, surrogates, line ends."""
 FURTHER_LINE = "\n  | "  # what is shown before a further line of the same text, so that it cannot pass for one of ours
 # the reader has exited or the terminal is gone; Windows calls a broken pipe EINVAL
 CLOSED = frozenset([errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO, errno.ECONNRESET, errno.ESHUTDOWN, errno.EINVAL])
 _USER_INFO = re.compile(r"(?<=://)[^\s/]*@")
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 chunk`, `1,204 chunks`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def valid_unicode(text: str) -> str:

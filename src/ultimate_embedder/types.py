@@ -89,6 +89,9 @@ class ModelSpec:
     revision: str | None = None
     aliases: tuple[str, ...] = ()
     package: str | None = None
+    """The Python package that contains its files."""
+    extra: str | None = None
+    """The extra of this distribution that installs the package."""
     note: str = ""
 
 

@@ -97,7 +97,7 @@ def test_an_odd_terminal_does_not_fail_a_run(
     shown = {name: stream.buffer.getvalue().decode("ascii", "replace") for name, stream in streams.items()}
     assert shown["stdout"].splitlines()[1].split()[:2] == ["\\u8868", "completed"]
     assert json.loads(shown["stdout"][shown["stdout"].index("\n{\n") :])["collections"][0]["collection"] == "表"
-    assert "\\u8868: 1 chunks" in shown["stderr"]
+    assert "\\u8868: 1 chunk, 1 distinct text" in shown["stderr"]
 
 
 def test_python_callers_get_their_progress_on_an_odd_stream_too(

@@ -157,7 +157,7 @@ def test_a_folder_that_is_not_there_is_an_unknown_model(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    assert refusal(str(tmp_path)) == f"{tmp_path} is not a model: it has neither modules.json nor config.json."
+    assert refusal(str(tmp_path)).startswith(f"{tmp_path} is not a model: it has neither modules.json")
 
 
 def no_weights(folder: Path) -> str:

@@ -99,7 +99,7 @@ def test_a_pipe_gets_a_line_at_the_beginning_and_at_the_end(watch: Watch, capfd:
     told = capfd.readouterr()
     assert told.out == ""
     lines = told.err.splitlines()
-    assert re.fullmatch(r"docs: 50 chunks in \d+\.\d s", lines[0])
+    assert re.fullmatch(r"docs: 50 chunks, 50 distinct texts, read in \d+\.\d s", lines[0])
     assert lines[1:3] == [MODEL_LINE, f"{LABEL}: 0 of 50"]
     assert re.fullmatch(rf"{LABEL}: 50 of 50, [\d,]+/s", lines[3])
     assert len(lines) == 4
@@ -126,7 +126,7 @@ def test_a_second_run_says_that_everything_is_there(watch: Watch, capfd: pytest.
 def test_rejections_and_failures_are_told(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
     watch(records=["", "  "])
     lines = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(r"docs: 0 chunks in \d+\.\d s, 2 rejected", lines[0])
+    assert re.fullmatch(r"docs: 0 chunks, 0 distinct texts, 2 rejected, read in \d+\.\d s", lines[0])
     assert lines[1] == "docs: failed: all 2 records were rejected; 'rejected' says why"
 
 

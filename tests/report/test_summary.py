@@ -161,8 +161,9 @@ def test_the_events_begin_and_end_with_the_run(finished: Path) -> None:
 
 
 def test_a_missing_model_is_in_the_summary_in_words(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    cache = tmp_path / "hub"
     with pytest.raises(ModelError) as caught:
-        embed(write_chunks(RECORDS), tmp_path / "out", models=["bge-m4"], quiet=True)
+        embed(write_chunks(RECORDS), tmp_path / "out", models=["bge-m3"], offline=True, cache_dir=cache, quiet=True)
     summary = read_summary(tmp_path / "out")
     assert (summary.error, summary.ok) == (str(caught.value), False)
     assert "bge-m3" in str(caught.value)
@@ -318,7 +319,7 @@ def test_the_summary_goes_where_it_is_told(write_chunks: WriteChunks, tmp_path: 
 
 @pytest.mark.parametrize(
     ("records", "options", "code"),
-    [(["one"], [], 0), ([""], [], 1), (["one"], ["--models", "bge-m4"], 1), (["one"], ["--export", "cvs"], 2)],
+    [(["one"], [], 0), ([""], [], 1), (["one"], ["--models", "bge-m4"], 2), (["one"], ["--export", "cvs"], 2)],
     ids=["good", "all rejected", "no model", "wrong option"],
 )
 def test_the_command_prints_its_summary_as_json_and_exits_accordingly(
@@ -351,7 +352,23 @@ def test_the_table_shows_counts_and_what_was_rejected(
     assert "docs rejected a_chunks.json record 43: the text is only whitespace" in lines
     assert "docs: 1 duplicate ids were renamed" in lines
     assert "docs: 'upload' writes to the Qdrant collection docs__tiny-bert" in lines
-    assert lines[-1] == f"summary: {tmp_path / 'out' / 'summary.json'}"
+    assert "docs: 43 chunks, 42 distinct texts: 1 chunk shares the vector of an equal text" in lines
+    assert lines[-2:] == [
+        f"summary: {tmp_path / 'out' / 'summary.json'}",
+        f"next: ultimate-embedder upload {tmp_path / 'out'} --url http://localhost:6333",
+    ]
+
+
+def test_the_table_says_where_texts_were_truncated_and_what_to_do(
+    write_chunks: WriteChunks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chunks = write_chunks(["short", "long " * 100])
+    words = ["embed", chunks, "-o", tmp_path / "out", "-q", "--models", tiny_model("bert"), "--max-tokens", 16]
+    assert main([*map(str, words), "--export", "npy"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "truncated" in line)
+    assert line.startswith(
+        "docs: 1 chunk was truncated at 16 tokens (tiny-bert): raise --max-tokens, or choose a model"
+    )
 
 
 def failing_at_call(number: int, error: BaseException) -> Callable[[Encoder, TokenBatch], torch.Tensor]:

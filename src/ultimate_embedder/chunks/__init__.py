@@ -1,7 +1,7 @@
 """Find collections and read their chunk files."""
 
 from ultimate_embedder.chunks.discover import Discovery, find_collections
-from ultimate_embedder.chunks.formats import chunk_file_names
+from ultimate_embedder.chunks.formats import chunk_file_names, is_chunk_file
 from ultimate_embedder.chunks.load import LoadedChunks, load_chunks
 from ultimate_embedder.chunks.table import ChunkTable, TableRows, text_key
 from ultimate_embedder.chunks.texts import TextList, TextRows
@@ -15,6 +15,7 @@ __all__ = [
     "TextRows",
     "chunk_file_names",
     "find_collections",
+    "is_chunk_file",
     "load_chunks",
     "text_key",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ultimate_embedder._version import __version__
 from ultimate_embedder.cli import embed, inspect, models, upload
+from ultimate_embedder.cli.completion import complete
 from ultimate_embedder.cli.parser import SuggestingParser
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError, traceback_of
@@ -20,6 +21,15 @@ __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
 COMMANDS = (embed, upload, inspect, models)
 """The modules of the commands, in the order of `--help`. Each has `add_commands`."""
+
+
+EPILOG = """\
+examples:
+  ultimate-embedder embed chunks/ -o out/
+  ultimate-embedder upload out/ --url http://localhost:6333
+  ultimate-embedder models list
+
+'ultimate-embedder COMMAND --help' shows the options and examples of a command."""
 
 
 def run() -> int:
@@ -41,11 +51,17 @@ def build_parser() -> SuggestingParser:
     parser = SuggestingParser(
         prog="ultimate-embedder",
         description="Turn collections of pre-chunked documents into vectors and put them into Qdrant.",
+        epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"ultimate-embedder {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=SuggestingParser)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, prog=parser.prog, parser_class=SuggestingParser
+    )
     for module in COMMANDS:
         module.add_commands(commands)
+    helping = commands.add_parser("help", help="show the help of a command")
+    helping.add_argument("words", metavar="COMMAND", nargs="*", help="such as embed, or models pull")
+    helping.set_defaults(run=lambda options: parser.parse_args([*options.words, "--help"]))
     return parser
 
 
@@ -68,7 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        options = build_parser().parse_args(arguments)
+        parser = build_parser()
+        complete(parser)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        options = parser.parse_args(words)
+        options.words = vars(options).get("words", words)
         command = vars(options).pop("run")
         return int(command(options))
     except UsageError as error:

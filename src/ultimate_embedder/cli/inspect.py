@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ultimate_embedder.cli.parser import Commands, add_command, add_options
+from ultimate_embedder.cli.parser import Commands, add_command, add_options, whole_number
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_NOT_CHECKED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import POINTS_FILE, Output
-from ultimate_embedder.terminal import printable, show
+from ultimate_embedder.terminal import counted, printable, show
 
 if TYPE_CHECKING:
     from ultimate_embedder.verify import Verification
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     """Declare the commands."""
-    status = add_command(commands, "status", _status, help="show the contents of an output and what is left to do")
+    status = add_command(
+        commands,
+        "status",
+        _status,
+        help="show the contents of an output and what is left to do",
+        examples="status out/",
+    )
     verify = add_command(
         commands,
         "verify",
@@ -29,12 +35,13 @@ def add_commands(commands: Commands) -> None:
         help="check an output: all checksums, and a sample of recomputed vectors",
         description="Check every checksum of an output, and recompute a sample of the vectors in the store and in "
         f"{POINTS_FILE}. Texts are taken from the exports, or from the chunk files if they still exist.",
+        examples="verify out/\nverify out/ --sample 0",
         epilog="Exit codes: 0 everything was checked and matches, 1 something is damaged or does not match, "
         "2 invalid usage, 4 nothing is damaged, but not everything could be checked.",
     )
     verify.add_argument(
         "--sample",
-        type=int,
+        type=whole_number,
         default=20,
         metavar="N",
         help="texts per collection whose vectors are recomputed, 0 for none (default: 20)",
@@ -81,9 +88,5 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _verified(found: Verification) -> str:
     result = f"{found.mismatches} do not match" if found.mismatches else "all match"
-    recomputed = f"recomputed {_count(found.vectors, 'vector')}" + (f": {result}" if found.vectors else "")
-    return f"checked {_count(found.shards, 'shard')} and {_count(found.exports, 'export')}; {recomputed}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    recomputed = f"recomputed {counted(found.vectors, 'vector')}" + (f": {result}" if found.vectors else "")
+    return f"checked {counted(found.shards, 'shard')} and {counted(found.exports, 'export')}; {recomputed}"

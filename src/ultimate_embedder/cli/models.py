@@ -6,32 +6,73 @@ import argparse
 import sys
 from pathlib import Path
 
+from ultimate_embedder.cli.completion import complete_with, model_names
 from ultimate_embedder.cli.parser import Commands, SuggestingParser, add_command, add_options
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.options import make_config
 from ultimate_embedder.terminal import show, write_line
 
+EPILOG = """\
+examples:
+  ultimate-embedder models list
+  ultimate-embedder models pull bge-m3"""
+
 
 def add_commands(commands: Commands) -> None:
     """Declare the commands."""
-    models = commands.add_parser("models", help="list, download and check models")
-    actions = models.add_subparsers(metavar="ACTION", required=True, parser_class=SuggestingParser)
-    listing = add_command(actions, "list", _models_list, help="list the known models and which are on this machine")
-    pull = add_command(actions, "pull", _models_pull, help="download models into the cache")
-    pull.add_argument("keys", metavar="KEY", nargs="+")
+    help = "list, download and check models"
+    models = commands.add_parser("models", help=help, epilog=EPILOG)
+    actions = models.add_subparsers(
+        title="actions", metavar="ACTION", required=True, prog=models.prog, parser_class=SuggestingParser
+    )
+    listing = add_command(
+        actions,
+        "list",
+        _models_list,
+        help="list the known models and which are on this machine",
+        examples="models list",
+    )
+    pull = add_command(
+        actions,
+        "pull",
+        _models_pull,
+        help="download models into the cache",
+        examples="models pull bge-m3\nmodels pull intfloat/e5-small-v2 --cache-dir hub/",
+    )
+    pulled = pull.add_argument("keys", metavar="KEY", nargs="+", help="names from 'models list', or hub ids")
     add_options(pull, make_config, ["refresh_cache", "trust_remote_code", "quiet"])
-    verify = add_command(actions, "verify", _models_verify, help="compare the files of models with their checksums")
-    verify.add_argument(
+    verify = add_command(
+        actions,
+        "verify",
+        _models_verify,
+        help="compare the files of models with their checksums",
+        examples="models verify\nmodels verify bge-m3",
+    )
+    verified = verify.add_argument(
         "keys",
         metavar="KEY_OR_PATH",
         nargs="*",
         help="names, hub ids or folders (default: all known models on this machine)",
     )
-    manifest = add_command(actions, "manifest", _models_manifest, help="print the models that an output needs, as JSON")
+    manifest = add_command(
+        actions,
+        "manifest",
+        _models_manifest,
+        help="print the models that an output needs, as JSON",
+        examples="models manifest out/",
+    )
     manifest.add_argument("output", metavar="OUT", type=Path)
-    show = add_command(actions, "show", _models_show, help="show the metadata of one model")
-    show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    show = add_command(
+        actions,
+        "show",
+        _models_show,
+        help="show the metadata of one model",
+        examples="models show bge-m3\nmodels show ./my-model",
+    )
+    shown = show.add_argument("key", metavar="KEY_OR_PATH", help="a name from 'models list', a hub id or a folder")
+    for argument in (pulled, verified, shown):
+        complete_with(argument, model_names)
     for each in (listing, pull, verify, manifest, show):
         add_options(each, make_config, ["cache_dir"])
 
@@ -57,7 +98,7 @@ def _models_pull(options: argparse.Namespace) -> int:
     from ultimate_embedder.report import make_progress
 
     access = hub_access(cache_dir=options.cache_dir, refresh=options.refresh_cache, trusted=options.trust_remote_code)
-    with make_progress(options.quiet) as progress:
+    with make_progress(options.quiet, options.least_level) as progress:
         for key in options.keys:
             model = pull_model(key, access, progress)
             show(f"{model.name}: {model.revision} in {model.path} ({model.note or model.source})", sys.stdout)

@@ -8,6 +8,7 @@ import sys
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_OK
+from ultimate_embedder.config import declared_options
 from ultimate_embedder.export import UploadReport, make_upload_config
 from ultimate_embedder.export.server.options import OUTPUT
 from ultimate_embedder.terminal import show, write_line
@@ -23,21 +24,22 @@ def add_commands(commands: Commands) -> None:
         usage="%(prog)s DIR [--url URL] [options]",
         description="Upload the points that embed wrote. After an interruption, run the same command again to resume: "
         "points are never duplicated.",
+        examples="upload out/ --url http://localhost:6333\nupload out/docs --url https://host:6333 --api-key-env KEY",
     )
-    groups = add_option_groups(upload, make_upload_config)
+    groups = add_option_groups(upload, make_upload_config, in_file=False)
     groups[OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _upload(options: argparse.Namespace) -> int:
     given = vars(options)
-    as_json = given.pop("json")
-    config = make_upload_config(**given)
+    names = [option.name for option in declared_options(make_upload_config)]
+    config = make_upload_config(**{name: given[name] for name in names if name in given})
     from ultimate_embedder.export import upload_points
     from ultimate_embedder.report import make_progress
 
-    with make_progress(config.quiet) as progress:
+    with make_progress(config.quiet, options.least_level) as progress:
         reports = upload_points(config, progress)
-    if as_json:
+    if options.json:
         write_line(json.dumps([report.as_dict() for report in reports], indent=2), sys.stdout)
         return EXIT_OK
     for report in reports:

@@ -17,6 +17,7 @@ from ultimate_embedder.config.environment import (
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
 )
+from ultimate_embedder.config.file import read_option_file, write_option_file
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
@@ -83,10 +84,12 @@ __all__ = [
     "parse_size",
     "qdrant_api_key_from_environment",
     "qdrant_url_from_environment",
+    "read_option_file",
     "read_options",
     "retry_policy",
     "split_words",
     "suggest",
     "weighted_choice",
     "with_options_of",
+    "write_option_file",
 ]

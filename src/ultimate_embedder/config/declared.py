@@ -36,6 +36,8 @@ class Option:
     """Description of the default, if its value does not explain it."""
     flag: str | None = None
     """The flag, if it is not the parameter's name."""
+    short: str | None = None
+    """A second flag of one letter."""
     positional: bool = False
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""

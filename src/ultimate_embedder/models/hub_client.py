@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from ultimate_embedder.files import file_sha256, sync_folder
 from ultimate_embedder.models.hub_answers import MOST_BYTES, AnswerError, parse_model_info
 from ultimate_embedder.models.hub_cache import HubFile, repo_folder
 from ultimate_embedder.models.paths import inside
-from ultimate_embedder.models.registry import name_to_pull
+from ultimate_embedder.models.registry import how_to_do_without_hub, name_to_pull
 from ultimate_embedder.retry import Temporary, call_with_retries
 from ultimate_embedder.terminal import without_user
 from ultimate_embedder.types import ModelSpec
@@ -29,6 +30,8 @@ from ultimate_embedder.types import ModelSpec
 TEMPORARY_STATUS = (408, 425, 429)
 BLOCK_BYTES = 1 << 20
 REPORT_BYTES = 8 << 20
+# of a hub that has not answered yet: where there is no network, waiting does not help
+UNREACHABLE_TRIES = {"ConnectError": 2, "ConnectTimeout": 1}
 
 Result = TypeVar("Result")
 
@@ -63,6 +66,7 @@ class HubClient:
         self._emit = emit
         self._repo = repo_folder(access.download_folder, spec.hub_id)
         self._unreported = 0
+        self._has_answered = False
         self.retries = 0
 
     def describe(self) -> tuple[str, list[HubFile]]:
@@ -138,16 +142,30 @@ class HubClient:
             self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=without_user(reason)))
 
         try:
-            return call_with_retries(call, temporary, note, self._access.retry)
+            result = call_with_retries(call, self._temporary, note, self._access.retry)
+            self._has_answered = True
+            return result
         except Exception as error:
             from_hub = isinstance(error, FROM_HUB) or temporary(error) or _is_of_httpx(error, *HTTPX_ERRORS)
             if not from_hub and not isinstance(error, OSError):
                 raise
-            words = self._refusal(error) if isinstance(error, FROM_HUB) else _describe_error(error)
+            words = self._refusal(error) if isinstance(error, FROM_HUB) else self._failure(error)
             problem = without_user(f"cannot {what} from {self._access.endpoint}: {words}")  # it is stored
             if not from_hub:  # of this machine, such as a full disk
                 raise ModelError(problem) from error
             raise DownloadError(name_to_pull(self._spec), problem) from error
+
+    def _temporary(self, error: BaseException) -> Temporary | None:
+        passing = temporary(error)
+        if passing is None or self._has_answered:
+            return passing
+        tries = next((most for name, most in UNREACHABLE_TRIES.items() if _is_of_httpx(error, name)), None)
+        return replace(passing, tries=tries)
+
+    def _failure(self, error: Exception) -> str:
+        if self._has_answered or not _is_of_httpx(error, *UNREACHABLE_TRIES):
+            return _describe_error(error)
+        return f"the hub cannot be reached ({_describe_error(error)}). {how_to_do_without_hub(self._spec)}"
 
     def _refusal(self, error: Exception) -> str:
         if not isinstance(error, _RefusedError):

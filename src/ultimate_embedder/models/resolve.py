@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
+from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError, UnknownModelError
 from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
-from ultimate_embedder.models.registry import find_spec, name_to_pull, unknown_model
+from ultimate_embedder.models.registry import find_spec, how_to_install, name_to_pull, unknown_model
 from ultimate_embedder.models.trust import is_trusted, require_trust
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
@@ -50,7 +50,7 @@ def resolve_model(
             f"{spec.key} is an embedding model, not a reranker. Choose a reranker from 'ultimate-embedder models list'."
         )
     if spec.kind == "reranker" and kind == "embedder":
-        raise ModelError(
+        raise UnknownModelError(
             f"{spec.key} is a {spec.kind}, not an embedding model. Choose another from 'ultimate-embedder models list'."
         )
     _require_trust(spec, access)
@@ -134,7 +134,8 @@ def _resolve_spec(spec: ModelSpec, access: HubAccess, emit: Emit, *, to_load: bo
             require_trust(spec, cached.path, access.trusted)
         return _resolved(spec, cached.path, "cache", cached.commit)
     if access.offline:
-        raise MissingModelError(name_to_pull(spec), _why_missing(spec, cached, access))
+        why = _why_missing(spec, cached, access)
+        raise MissingModelError(name_to_pull(spec), why, install=how_to_install(spec))
     fetched = download(spec, access, emit)
     require_trust(spec, fetched.path, access.trusted)
     return _resolved(spec, fetched.path, "download", fetched.commit, retries=fetched.retries)
@@ -205,7 +206,10 @@ def _from_folder(name: str, access: HubAccess | None) -> ResolvedModel:
     if not folder.exists():
         raise unknown_model(name)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json.")
+        raise UnknownModelError(
+            f"{folder} is not a model: it has neither modules.json nor config.json. Give the folder that holds them, "
+            "or a name from 'ultimate-embedder models list'."
+        )
     if access is not None:  # before all its files are read: the name may be of a summary from elsewhere
         require_trust(None, folder, access.trusted)
     _require_weights(folder)

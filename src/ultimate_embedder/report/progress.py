@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -10,9 +11,11 @@ from typing import Any, Protocol
 
 from ultimate_embedder import events
 from ultimate_embedder.execution import MITIGATIONS
-from ultimate_embedder.terminal import encodable, printable, write_line
+from ultimate_embedder.report.detail import detail_of, level_of_detail
+from ultimate_embedder.terminal import PACKAGE_LOGGER, counted, encodable, printable, write_line
 
 SECONDS_BETWEEN_LINES = 15.0
+PROGRESS = (logging.INFO + logging.WARNING) // 2  # the level of what is shown if no level is asked for
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 
 
@@ -28,6 +31,9 @@ class Bar(Protocol):
     def end(self, key: str) -> None:
         """End a task."""
 
+    def wait(self, label: str | None) -> None:
+        """Show that something is under way whose length is not known; None: it is over."""
+
     def say(self, line: str) -> None:
         """Print a line without disturbing the bars."""
 
@@ -36,10 +42,15 @@ class Bar(Protocol):
 
 
 class Progress:
-    """An event sink that shows progress; a context manager, so that bars are always closed."""
+    """An event sink that shows progress; a context manager, so that bars are always closed.
 
-    def __init__(self, bar: Bar) -> None:
+    What it says goes to the logger of this package too, if that has a level of its own.
+    """
+
+    def __init__(self, bar: Bar, least_level: int = PROGRESS) -> None:
         self._bar = bar
+        self._least_level = least_level
+        self._log = logging.getLogger(PACKAGE_LOGGER)
         self._mitigated: set[tuple[str | None, str, str | None]] = (
             set()
         )  # each kind is told once; all are in the summary
@@ -58,6 +69,9 @@ class Progress:
     def __call__(self, event: events.Event) -> None:
         """Show one event, if it matters for progress."""
         self._show(lambda: self._show_event(event))
+        level = level_of_detail(event)
+        if level >= self._least_level or self._is_logged(level):
+            self._show(lambda: self._say(detail_of(event), level))
 
     def _show(self, what: Callable[[], None]) -> None:
         """Write, ignoring a closed stderr: it must not stop the run."""
@@ -70,8 +84,9 @@ class Progress:
         bar, name = self._bar, event.collection
         match event:
             case events.ChunksLoaded():
-                rejected = f", {event.rejected} rejected" if event.rejected else ""
-                self._say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
+                rejected = f", {event.rejected:,} rejected" if event.rejected else ""
+                counts = f"{counted(event.loaded, 'chunk')}, {counted(event.distinct_texts, 'distinct text')}{rejected}"
+                self._say(f"{name}: {counts}, read in {event.seconds:.1f} s")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
                 bar.end(event.model)
@@ -80,7 +95,10 @@ class Progress:
                 self._begin(event.model, f"downloading {event.model}, kB", event.size_bytes // 1000, 0)
             case events.ModelBytesFetched():
                 bar.advance(event.model, event.size_bytes // 1000)
+            case events.ModelLoadStarted():
+                bar.wait(f"loading {printable(event.model)}")
             case events.ModelLoaded():
+                bar.wait(None)
                 self._say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
@@ -114,30 +132,47 @@ class Progress:
                 self._say(f"{name}: {event.message}")
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
-                self._say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")
+                self._say(
+                    f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}",
+                    logging.WARNING,
+                )
             case events.Warned():
-                self._say(f"warning: {f'{name}: ' if name else ''}{event.message}")
+                self._say(f"warning: {f'{name}: ' if name else ''}{event.message}", logging.WARNING)
             case events.CollectionFinished() if event.error:
-                self._say(f"{name}: {event.status}: {event.error}")
+                self._say(f"{name}: {event.status}: {event.error}", logging.ERROR)
             case _:
                 pass
 
-    def _say(self, line: str) -> None:
-        self._bar.say(printable(line, lines=True))
+    def _say(self, line: str, level: int = PROGRESS) -> None:
+        shown = printable(line, lines=True)
+        if self._is_logged(level):
+            self._log.log(logging.INFO if level == PROGRESS else level, "%s", shown)
+        if level >= self._least_level:
+            self._bar.say(shown)
+
+    def _is_logged(self, level: int) -> bool:
+        return self._log.level != logging.NOTSET and self._log.isEnabledFor(level)
 
     def _begin(self, key: str, label: str, total: int, done: int) -> None:
         self._bar.begin(key, printable(label), total, done)
 
 
-def make_progress(quiet: bool) -> Progress:
-    """Choose the bar by the kind of stderr."""
-    if quiet or sys.stderr is None:  # closed by the parent process
-        return Progress(_NoBar())
+def make_progress(quiet: bool, least_level: int | None = None) -> Progress:
+    """Choose the bar by the kind of stderr; messages below `least_level` are not shown.
+
+    `quiet` means no bar, and messages only if a level is asked for.
+    """
+    return Progress(_make_bar(quiet, least_level), PROGRESS if least_level is None else least_level)
+
+
+def _make_bar(quiet: bool, least_level: int | None) -> Bar:
+    if sys.stderr is None:  # closed by the parent process
+        return _NoBar()
+    if quiet:
+        return _NoBar() if least_level is None else _OnlyLines()
     if _in_notebook():
-        return Progress(_NotebookBar())
-    if sys.stderr.isatty():
-        return Progress(_TerminalBar())
-    return Progress(_Lines())
+        return _NotebookBar()
+    return _TerminalBar() if sys.stderr.isatty() else _Lines()
 
 
 class _NoBar:
@@ -150,11 +185,19 @@ class _NoBar:
     def end(self, key: str) -> None:
         pass
 
+    def wait(self, label: str | None) -> None:
+        pass
+
     def say(self, line: str) -> None:
         pass
 
     def close(self) -> None:
         pass
+
+
+class _OnlyLines(_NoBar):
+    def say(self, line: str) -> None:
+        write_line(line, sys.stderr)
 
 
 class _TerminalBar:
@@ -174,8 +217,10 @@ class _TerminalBar:
             console=Console(stderr=True),
         )
         self._tasks: dict[str, tuple[Any, _Pace]] = {}
+        self._spinner: Any = None
 
     def begin(self, key: str, label: str, total: int, done: int) -> None:
+        self.wait(None)
         self._progress.start()
         shown = encodable(label, sys.stderr)
         self._tasks[key] = (self._progress.add_task(shown, total=total, completed=done, rate=""), _Pace(done))
@@ -190,11 +235,22 @@ class _TerminalBar:
         if not self._tasks:
             self._progress.stop()
 
+    def wait(self, label: str | None) -> None:
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None
+        if label is not None and not self._tasks:  # else a bar is moving already
+            from rich.text import Text
+
+            self._spinner = self._progress.console.status(Text(encodable(label, sys.stderr)))
+            self._spinner.start()
+
     def say(self, line: str) -> None:
         shown = encodable(line, sys.stderr)
         self._progress.console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
+        self.wait(None)
         self._progress.stop()
 
 
@@ -216,6 +272,9 @@ class _NotebookBar:
     def end(self, key: str) -> None:
         if key in self._bars:
             self._bars.pop(key).close()
+
+    def wait(self, label: str | None) -> None:
+        pass
 
     def say(self, line: str) -> None:
         write_line(line, sys.stderr)
@@ -247,6 +306,9 @@ class _Lines:
         if key in self._tasks:
             self._print_progress(key)
             del self._tasks[key]
+
+    def wait(self, label: str | None) -> None:
+        pass
 
     def say(self, line: str) -> None:
         write_line(line, sys.stderr)

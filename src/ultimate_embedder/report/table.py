@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.summary import CollectionSummary, RunSummary
-from ultimate_embedder.terminal import encodable, printable, show
+from ultimate_embedder.terminal import counted, encodable, printable, show
 
 MOST_SHOWN = 5
 
@@ -15,8 +16,10 @@ HEADINGS = ("collection", "status", "found", "embedded", "new", "rejected", "dim
 TEXT_COLUMNS = 2  # the first columns are left-aligned, the numbers right-aligned
 
 
-def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str] | None) -> None:
-    """Print one row per collection, then errors, warnings and paths."""
+def print_summary(
+    summary: RunSummary, summary_path: Path | None, file: IO[str] | None, last_lines: Sequence[str] = ()
+) -> None:
+    """Print one row per collection, then errors, warnings and paths, and `last_lines`."""
     if file is None:  # closed by the parent process
         return
     cells = (_cells(collection) for collection in summary.collections)
@@ -28,7 +31,7 @@ def print_summary(summary: RunSummary, summary_path: Path | None, file: IO[str] 
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         show("  ".join(words).rstrip(), file)
-    for line in _notes(summary, summary_path):
+    for line in (*_notes(summary, summary_path), *last_lines):
         show(line, file)
 
 
@@ -57,6 +60,27 @@ def _dims(collection: CollectionSummary) -> str:
     return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
 
 
+def _about_equal_texts(collection: CollectionSummary) -> str | None:
+    """How chunks and vectors are counted, where the numbers differ."""
+    counts = collection.chunks
+    equal = counts.embedded - counts.distinct_texts
+    if equal <= 0:  # less: a text whose chunks were all rejected by the model
+        return None
+    shares = "1 chunk shares" if equal == 1 else f"{equal:,} chunks share"
+    both = f"{counts.embedded:,} chunks, {counted(counts.distinct_texts, 'distinct text')}"
+    return f"{collection.collection}: {both}: {shares} the vector of an equal text"
+
+
+def _about_truncation(collection: CollectionSummary) -> str:
+    """How many chunks were truncated, where, and what to do about it."""
+    cut = max(collection.passes, key=lambda each: each.truncated)
+    limit = next((model.max_tokens for model in collection.models if model.model == cut.model), None)
+    at = f"{limit:,} tokens" if limit else "the token limit"
+    chunks = f"{counted(cut.truncated, 'chunk')} {'was' if cut.truncated == 1 else 'were'} truncated at {at}"
+    remedy = "raise --max-tokens, or choose a model with a longer limit ('ultimate-embedder models list')"
+    return f"{collection.collection}: {chunks} ({cut.model}): {remedy}"
+
+
 def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
     lines = []
     for collection in summary.collections:
@@ -68,8 +92,10 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             lines.append(f"{name} rejected {place}: {record.reason}")
         if (more := collection.chunks.rejected - MOST_SHOWN) > 0:
             lines.append(f"{name} rejected {more} more records; the summary lists all")
+        if shared := _about_equal_texts(collection):
+            lines.append(shared)
         if collection.chunks.truncated:
-            lines.append(f"{name}: {collection.chunks.truncated} chunks were truncated at the token limit")
+            lines.append(_about_truncation(collection))
         if collection.chunks.duplicate_ids:
             lines.append(f"{name}: {collection.chunks.duplicate_ids} duplicate ids were renamed")
         for each in collection.passes:

