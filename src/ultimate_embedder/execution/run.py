@@ -15,6 +15,7 @@ from ultimate_embedder.execution.checking import HALF, OverflowWatch
 from ultimate_embedder.execution.executor import Executor, PassWork
 from ultimate_embedder.execution.full_precision import begin_in_fp32, too_narrow
 from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU, NothingHelpedError
+from ultimate_embedder.execution.losses import find_texts
 from ultimate_embedder.execution.lost_devices import tell_lost, tell_none_left
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.pass_store import require_room
@@ -317,7 +318,11 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
         )
         session.emit(Warned(collection=collection.name, message=message))
     work.events.finished(
-        seconds, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
+        seconds,
+        dim=store.dim or 0,
+        stored_chunks=int(store.holds(keys).sum()),
+        overlong=store.count_overlong(keys),
+        lost_most=find_texts(collection.table, work.events.lengths.longest),
     )
 
 

@@ -3,7 +3,7 @@
 A pass has a folder named after its fingerprint:
 
     pass.json         metadata: every field of the pass's identity, the dimension, token limit and prompt of the encoder
-    shard-00000.npy   rows of (key of the text, truncated or not, vector), written atomically
+    shard-00000.npy   rows of (key of the text, whether it is beyond the token limit, vector), written atomically
     ledger.jsonl      one line per shard: rows and checksum; a shard is valid only if it is listed here
 
 What is damaged is noted and left out: the vectors that it held are missing then, and computed again.
@@ -167,8 +167,8 @@ class VectorStore:
         sums = [line.sha256 for line in self._lines]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
-    def count_truncated(self, keys: np.ndarray) -> int:
-        """How many of `keys` are of texts that were truncated at the token limit."""
+    def count_overlong(self, keys: np.ndarray) -> int:
+        """How many of `keys` are of texts beyond the token limit: they were truncated, or pooled."""
         places = self._index.find(keys)
         shards, rows = self._index.unpack(places[places >= 0])
         return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
