@@ -63,6 +63,8 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         device_order=(),
         max_tokens=None,
         token_cap=None,
+        overlong="truncate",
+        overlap=None,
         dim=None,
         precision="auto",
         backend="torch",

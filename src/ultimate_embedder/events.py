@@ -315,8 +315,8 @@ class PassFinished(Event):
     """The pass has ended: `stored_chunks` have a vector from this model on disk; all of them, unless it was stopped.
 
     `rows`: encoded by this run; `batch_rows`: the most that were in flight at once, over all `devices` together.
-    `truncated` or `pooled`: chunks beyond the token limit. `text_tokens`, `longest_tokens`, `tokens_lost` and
-    `lost_most` are of the texts that this run has encoded.
+    `truncated` or `pooled`: chunks beyond the token limit; the longest of their texts, all tokens of those that were
+    truncated, how many of them were lost, and the texts that lost most. Nothing of these if nothing was encoded.
     """
 
     model: str
@@ -329,7 +329,7 @@ class PassFinished(Event):
     stored_chunks: int
     truncated: int
     pooled: int = 0
-    text_tokens: int = 0
+    truncated_tokens: int = 0
     longest_tokens: int = 0
     tokens_lost: int = 0
     lost_most: tuple[TruncatedText, ...] = ()

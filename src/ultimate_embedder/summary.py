@@ -33,8 +33,10 @@ class ChunkCounts(_Part):
     pooled: int = Field(0, description="chunks beyond the token limit whose vector is the mean of their segments")
     split: int = Field(0, description="chunks beyond the token limit that were split into several points")
     split_points: int = Field(0, description="the points that they became: found - split + split_points = all points")
-    longest_tokens: int = Field(0, description="tokens of the longest text that this run encoded, by any model")
-    tokens_lost: int = Field(0, description="tokens that truncation dropped from the texts that this run encoded")
+    longest_tokens: int = Field(
+        0, description="tokens of the longest text, if it is beyond the limit of a model; 0 if nothing was encoded"
+    )
+    tokens_lost: int = Field(0, description="tokens that truncation dropped; 0 if nothing was encoded")
     duplicate_ids: int = Field(
         0, validation_alias=DUPLICATE_IDS, description="chunks that were renamed, as another chunk already had their id"
     )
@@ -124,11 +126,13 @@ class PassSummary(_Part):
     truncated: int = Field(0, description="chunks truncated at the token limit")
     pooled: int = Field(0, description="chunks beyond the token limit whose vector is the mean of their segments")
     segments: int = Field(0, description="segments that this run cut texts into to pool them")
-    longest_tokens: int = Field(0, description="tokens of the longest text that this run encoded")
-    tokens_lost: int = Field(0, description="tokens that truncation dropped from the texts that this run encoded")
-    lost_share: float = Field(0.0, description="tokens_lost / all tokens of these texts")
+    longest_tokens: int = Field(
+        0, description="tokens of the longest text, if it is beyond the limit; 0 if nothing was encoded"
+    )
+    tokens_lost: int = Field(0, description="tokens that truncation dropped; 0 if nothing was encoded")
+    lost_share: float = Field(0.0, description="tokens_lost / all tokens of the texts that were truncated")
     lost_most: list[TruncatedChunk] = Field(
-        default_factory=list, description="the texts that lost most tokens, of those that this run encoded"
+        default_factory=list, description="the texts that lost most tokens; empty if nothing was encoded"
     )
     fp32_rows: int = Field(
         0, description="rows recomputed in fp32 because their vectors were not finite or not normalised"

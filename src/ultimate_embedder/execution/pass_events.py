@@ -20,7 +20,7 @@ from ultimate_embedder.events import (
 )
 from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
-from ultimate_embedder.execution.losses import TextLengths
+from ultimate_embedder.execution.overlong import OverlongTexts
 from ultimate_embedder.execution.stalls import Stall
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
@@ -40,8 +40,7 @@ class PassEvents:
         self._batch_numbers = itertools.count()
         self._abandoned = False
         self._done = _Done()
-        self.lengths = TextLengths()
-        """Of the texts that were encoded."""
+        self.overlong = OverlongTexts()
 
     @property
     def done(self) -> TaskResult:
@@ -53,7 +52,7 @@ class PassEvents:
         events = PassEvents(plan, self.collection, self._emit)
         events._batch_numbers = self._batch_numbers
         if plan.identity == self.plan.identity:
-            events._done, events.lengths = self._done, self.lengths
+            events._done, events.overlong = self._done, self.overlong
         return events
 
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
@@ -95,7 +94,7 @@ class PassEvents:
     def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray) -> None:
         """A batch is done; with it these texts of the window, which are handed to the store."""
         started = encoded.started
-        self.lengths.add(window.keys[texts], window.texts.text_tokens[texts], window.texts.over[texts])
+        self.overlong.add(window.keys[texts], window.texts.text_tokens[texts], window.texts.over[texts])
         self._done.add({ran_on.device: ran_on.rows for ran_on, _ in started.parts()})
         for number, (ran_on, positions) in enumerate(started.parts()):
             rows, lengths = ran_on.rows, started.lengths[positions]
@@ -184,9 +183,9 @@ class PassEvents:
                 stored_chunks=stored_chunks,
                 truncated=0 if pools else overlong,
                 pooled=overlong if pools else 0,
-                text_tokens=self.lengths.tokens,
-                longest_tokens=self.lengths.longest_tokens,
-                tokens_lost=0 if pools else self.lengths.tokens_over,
+                truncated_tokens=0 if pools else self.overlong.tokens,
+                longest_tokens=self.overlong.longest_tokens,
+                tokens_lost=0 if pools else self.overlong.tokens_over,
                 lost_most=() if pools else tuple(lost_most),
                 seconds=seconds,
             )

@@ -271,7 +271,7 @@ class SummaryBuilder:
         current = collection.passes[event.model_pass]
         current.dim, current.truncated, current.pooled = event.dim, event.truncated, event.pooled
         current.longest_tokens, current.tokens_lost = event.longest_tokens, event.tokens_lost
-        current.lost_share = event.tokens_lost / max(1, event.text_tokens)
+        current.lost_share = event.tokens_lost / max(1, event.truncated_tokens)
         current.lost_most = [TruncatedChunk(**dataclasses.asdict(each)) for each in event.lost_most]
         current.seconds += event.seconds
         self._pass_began.pop((event.collection, event.model_pass), None)

@@ -167,11 +167,15 @@ class VectorStore:
         sums = [line.sha256 for line in self._lines]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
-    def count_overlong(self, keys: np.ndarray) -> int:
-        """How many of `keys` are of texts beyond the token limit: they were truncated, or pooled."""
+    def overlong(self, keys: np.ndarray) -> np.ndarray:
+        """Which of `keys` are of texts that are stored and beyond the token limit: they were truncated, or pooled."""
         places = self._index.find(keys)
-        shards, rows = self._index.unpack(places[places >= 0])
-        return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
+        held = np.flatnonzero(places >= 0)
+        shards, rows = self._index.unpack(places[held])
+        found = np.zeros(len(keys), bool)
+        for number in np.unique(shards):
+            found[held[shards == number]] = self._truncated[number][rows[shards == number]]
+        return found
 
     def _open(self) -> None:
         if not self._read_only and self.folder.is_dir():

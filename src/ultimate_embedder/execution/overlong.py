@@ -1,4 +1,4 @@
-"""How long the texts of a pass are, and which of them lose most if they are truncated."""
+"""How many tokens the texts of a pass have beyond the limit, and which of them have most."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.chunks import ChunkTable
+from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.planning import Rows
 from ultimate_embedder.types import TruncatedText
 
 MOST_LISTED = 10
@@ -24,27 +27,25 @@ class LongText:
     key: tuple[int, int]
 
 
-class TextLengths:
-    """Counts the tokens of texts that were encoded, and keeps the longest; may be used from any thread."""
+class OverlongTexts:
+    """Counts the tokens of texts beyond the limit, and keeps the longest; may be used from any thread."""
 
     def __init__(self) -> None:
         self.tokens = 0
-        """Of all texts, also beyond the limit."""
+        """Of these texts, also within the limit."""
         self.tokens_over = 0
         self.longest_tokens = 0
         self._longest: list[LongText] = []
-        self._lock = OrderedLock("text lengths", Rank.COUNTS)
+        self._lock = OrderedLock("overlong texts", Rank.COUNTS)
 
     def add(self, keys: np.ndarray, tokens: np.ndarray, over: np.ndarray) -> None:
-        """Count some texts; `over` are the tokens beyond the limit."""
-        if not len(keys):
-            return
+        """Count those of some texts; `over` are the tokens of each beyond the limit."""
         with self._lock:
-            self.tokens += int(tokens.sum())
-            self.tokens_over += int(over.sum())
-            self.longest_tokens = max(self.longest_tokens, int(tokens.max()))
             for row in np.flatnonzero(over):
                 text = LongText(int(over[row]), int(tokens[row]), (int(keys[row, 0]), int(keys[row, 1])))
+                self.tokens += text.tokens
+                self.tokens_over += text.tokens_over
+                self.longest_tokens = max(self.longest_tokens, text.tokens)
                 heapq.heappush(self._longest, text)
                 if len(self._longest) > MOST_LISTED:
                     heapq.heappop(self._longest)
@@ -53,6 +54,12 @@ class TextLengths:
     def longest(self) -> list[LongText]:
         """Those that have most tokens beyond the limit, the longest first."""
         return sorted(self._longest, reverse=True)
+
+
+def count_stored(texts: TableTexts, rows: Rows, encoder: Encoder, found: OverlongTexts) -> None:
+    """Count texts beyond the limit that an earlier run has encoded: only their tokens are not stored."""
+    for window in tokenize_windows(texts.read(rows), encoder):
+        found.add(window.keys, window.texts.text_tokens, window.texts.over)
 
 
 def find_texts(table: ChunkTable, texts: Sequence[LongText]) -> tuple[TruncatedText, ...]:
