@@ -295,3 +295,13 @@ def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:
     assert plain["summary"] == str(tmp_path / "s.json")
     assert plain["models"] == [{"name": "bge-m3", "weight": 0.5}]
     assert plain["no_ensemble"] == ["a", "b"]
+
+
+def test_an_overlap_needs_segments(chunks: Path) -> None:
+    assert config(chunks, overlong="pool", overlap=0).overlap == 0
+    with pytest.raises(UsageError, match=r"--overlap is for --overlong pool or split"):
+        config(chunks, overlap=8)
+    with pytest.raises(UsageError, match=r"--overlap -1: must be at least 0"):
+        config(chunks, overlong="split", overlap=-1)
+    with pytest.raises(UsageError, match=r"truncate"):
+        config(chunks, overlong="shorten")
