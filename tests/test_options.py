@@ -63,6 +63,8 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         device_order=(),
         max_tokens=None,
         token_cap=None,
+        overlong="truncate",
+        overlap=None,
         dim=None,
         precision="auto",
         backend="torch",
@@ -339,3 +341,13 @@ def test_none_means_the_default(chunks: Path) -> None:
 def test_weights_may_be_a_dictionary(chunks: Path) -> None:
     expected = (ModelChoice("a", 0.7), ModelChoice("b", 0.3))
     assert config(chunks, models={"a": 0.7, "b": 0.3}).models == expected == config(chunks, models="a=0.7,b=0.3").models
+
+
+def test_an_overlap_needs_segments(chunks: Path) -> None:
+    assert config(chunks, overlong="pool", overlap=0).overlap == 0
+    with pytest.raises(UsageError, match=r"--overlap is for --overlong pool or split"):
+        config(chunks, overlap=8)
+    with pytest.raises(UsageError, match=r"--overlap -1: must be at least 0"):
+        config(chunks, overlong="split", overlap=-1)
+    with pytest.raises(UsageError, match=r"truncate"):
+        config(chunks, overlong="shorten")

@@ -40,12 +40,12 @@ class PassDescription:
 
 def fingerprint(identity: PassIdentity) -> str:
     """A hash of everything that affects a vector."""
-    return _fingerprint(dataclasses.asdict(identity))
+    return _fingerprint(identity.as_dict())
 
 
 def write_description(folder: Path, identity: PassIdentity, dim: int, encoder: EncoderFacts | None) -> None:
     """Write the metadata of a pass."""
-    described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim, "identity": dataclasses.asdict(identity)}
+    described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim, "identity": identity.as_dict()}
     if encoder is not None:
         described["encoder"] = dataclasses.asdict(encoder)
     write_state(PassOutput(folder).description, described)
@@ -85,10 +85,12 @@ def _identity(fields: Fields) -> PassIdentity | None:
             document_prompt=fields.text_or_none("document_prompt"),
             layout=fields.text("layout"),
             encoder_version=fields.count("encoder_version"),
+            overlong=fields.text("overlong") if "overlong" in fields else "truncate",
+            overlap=fields.count_or_none("overlap") if "overlap" in fields else None,
         )
     except UnfitError:
         return None
-    return identity if dataclasses.asdict(identity).keys() == fields.values().keys() else None
+    return identity if identity.as_dict().keys() == fields.values().keys() else None
 
 
 def _encoder_facts(fields: Fields) -> EncoderFacts | None:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ultimate_embedder.config import DEFAULT_MODEL, Companions, Precision, RunConfig, option_list
+from ultimate_embedder.config import DEFAULT_MODEL, Companions, Overlong, Precision, RunConfig, option_list
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import (
     Emit,
@@ -65,6 +65,8 @@ class Embedder:
         max_tokens: int | None = None,
         token_cap: int | None = None,
         dim: int | None = None,
+        overlong: Overlong = "truncate",
+        overlap: int | None = None,
         mode: str = "auto",
         companions: Companions = "spill",
         allow_missing_companions: bool = False,
@@ -82,6 +84,10 @@ class Embedder:
         progress: bool = False,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
+        if overlong == "split":
+            raise UsageError(
+                "overlong='split' makes several points of a text, and here each has one vector. Use 'pool'."
+            )
         config = make_config(Path(), UNUSED, **given)
         self._progress = progress
         self._one_call = OrderedLock("embedder", Rank.CALLS)

@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import DuplicateId, ExportedFile, MemorySnapshot, Rejected, Status, VectorSpec
+from ultimate_embedder.types import (
+    DuplicateId,
+    ExportedFile,
+    MemorySnapshot,
+    Rejected,
+    SplitCounts,
+    Status,
+    TruncatedText,
+    VectorSpec,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,17 @@ class ChunksLoaded(Event):
     loaded: int
     rejected: int
     distinct_texts: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksSplit(Event):
+    """Chunks beyond the token limit were split into segments, which are points of their own: `--overlong split`."""
+
+    chunks: int
+    segments: int
+    distinct_texts: int
+    """Of the collection, after that."""
     seconds: float
 
 
@@ -231,6 +251,8 @@ class WindowTokenized(Event):
     texts: int
     tokens: int
     truncated: int
+    segments: int = 0
+    """Into which texts beyond the token limit were cut, to be pooled."""
     seconds: float
 
 
@@ -241,7 +263,8 @@ class BatchEncoded(Event):
     It was planned with `planned_rows`; fewer `rows` were run at once where memory had no room for more.
 
     `predicted_bytes` and `measured_bytes`: peak memory of the activations; 0 if nothing was predicted, or if the batch
-    was split. `packed`: without padding. `fp32_rows`: rows that were recomputed in fp32.
+    was split. `packed`: without padding. `fp32_rows`: rows that were recomputed in fp32. `texts`: those that have their
+    vector with it; a text that is pooled has several rows, which may be in several batches.
     """
 
     model: str
@@ -250,6 +273,7 @@ class BatchEncoded(Event):
     device: str
     dtype: str
     rows: int
+    texts: int
     planned_rows: int
     tokens: int
     padded_tokens: int
@@ -298,6 +322,8 @@ class PassFinished(Event):
     """The pass has ended: `stored_chunks` have a vector from this model on disk; all of them, unless it was stopped.
 
     `rows`: encoded by this run; `batch_rows`: the most that were in flight at once, over all `devices` together.
+    `truncated` or `pooled`: chunks beyond the token limit; the longest of their texts, all tokens of those that were
+    truncated, how many of them were lost, and the texts that lost most. Nothing of these if nothing was encoded.
     """
 
     model: str
@@ -309,6 +335,11 @@ class PassFinished(Event):
     dim: int
     stored_chunks: int
     truncated: int
+    pooled: int = 0
+    truncated_tokens: int = 0
+    longest_tokens: int = 0
+    tokens_lost: int = 0
+    lost_most: tuple[TruncatedText, ...] = ()
     seconds: float
 
 
@@ -373,6 +404,7 @@ class CollectionSkipped(Event):
     found: int
     embedded: int
     rejected: int
+    split: SplitCounts
     distinct_texts: int
     vectors: tuple[VectorSpec, ...]
     exports: tuple[ExportedFile, ...]

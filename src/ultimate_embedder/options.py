@@ -15,12 +15,14 @@ from ultimate_embedder.config import (
     COMPANIONS,
     DEFAULT_MODEL,
     OLD_MODE_NAMES,
+    OVERLONG,
     PARALLELISMS,
     PRECISIONS,
     BatchTokens,
     Companions,
     ModelChoice,
     Option,
+    Overlong,
     Precision,
     RunConfig,
     at_least,
@@ -183,6 +185,25 @@ def make_config(
             read=partial(at_least, least=LEAST_TOKENS),
         ),
     ] = None,
+    overlong: Annotated[
+        Overlong,
+        Option(
+            "texts beyond the token limit; pool: one vector of overlapping segments, split: a point for each segment",
+            MODELS,
+            "HOW",
+            choices=OVERLONG,
+        ),
+    ] = "truncate",
+    overlap: Annotated[
+        int | None,
+        Option(
+            "tokens that segments of --overlong pool or split share with the next",
+            MODELS,
+            "N",
+            default="an eighth of a segment",
+            read=partial(at_least, least=0),
+        ),
+    ] = None,
     dim: Annotated[
         int | None,
         Option(
@@ -318,6 +339,8 @@ def make_config(
         raise UsageError("--fresh and --resume-from contradict each other. Drop one.")
     if fresh and skip_existing:
         raise UsageError("--fresh and --skip-existing contradict each other. Drop one.")
+    if overlap is not None and overlong == "truncate":
+        raise UsageError("--overlap is for --overlong pool or split. Drop it, or choose one of them.")
     values["collections"] = values["collections"] or ()
     values["devices"] = values["devices"] or devices_from_environment() or "auto"
     values["backend"] = _backend(backend, precision)

@@ -30,6 +30,7 @@ LOCK_NAME = ".ultimate-embedder.lock"
 HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
 CHUNK_TABLE_NAME = ".chunks.arrow.partial"
+SEGMENT_TABLE_NAME = ".segments.arrow.partial"
 STORE_NAME = "store"
 EXPORT_JOURNAL_NAME = "exports.json"
 EMBEDDINGS_FILE = "embeddings.npy"
@@ -45,7 +46,7 @@ OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
 RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, LOCK_NAME, HELD_NAME)
 """Files of an output: no collection can have these names."""
-NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME)
+NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
 """What is in the folder of a collection and is not an export."""
 
 
@@ -195,6 +196,11 @@ class CollectionOutput:
     def chunk_table(self) -> Path:
         """The chunks, during a run."""
         return self.folder / CHUNK_TABLE_NAME
+
+    @property
+    def segment_table(self) -> Path:
+        """The chunks, during a run, if some were split."""
+        return self.folder / SEGMENT_TABLE_NAME
 
     def refuse_links(self) -> None:
         """Raise `OutputError` if something would be written through a link: it may lead out of the output."""

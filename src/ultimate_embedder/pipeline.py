@@ -46,6 +46,7 @@ from ultimate_embedder.execution import (
     open_store,
     run_in_fresh_process,
     run_passes,
+    split_overlong,
 )
 from ultimate_embedder.export import (
     ExistingExports,
@@ -300,6 +301,10 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         if problem := drop_damaged_upload_state(folder):
             emit(Warned(collection=collection.name, message=problem))
         passes = [known_precision(plan, collection.name, config, emit) for plan in passes]
+        if config.overlong == "split":
+            spool = CollectionOutput(folder).segment_table
+            loaded = split_overlong(loaded, spool, passes, collection.name, session)
+            stack.callback(loaded.table.remove)
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         payloads = cache(partial(measure_payloads, collection.name, loaded.table))
         export_bytes = partial(_export_bytes, config.exports, payloads)
@@ -307,7 +312,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
         points = _fuse(work, loaded.table, target, session)
-        write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh)
+        write_exports(points, folder, config.exports, emit, found=loaded.found, split=loaded.split, fresh=config.fresh)
     return "completed"
 
 
@@ -318,6 +323,7 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
             found=existing.found,
             embedded=existing.embedded,
             rejected=existing.rejected,
+            split=existing.split,
             distinct_texts=existing.distinct_texts,
             vectors=existing.vectors,
             exports=existing.files,

@@ -22,6 +22,8 @@ class _Part(BaseModel):
 class ChunkCounts(_Part):
     """Chunks of a collection; found = embedded + rejected in a completed one.
 
+    If chunks were split, embedded and rejected count points: found - split + split_points = embedded + rejected.
+
     Of a collection that was skipped because it has its exports, the first four are those of the run that wrote them.
     """
 
@@ -31,6 +33,13 @@ class ChunkCounts(_Part):
     distinct_texts: int = Field(0, description="distinct texts; equal texts share a vector")
     newly_encoded: int = Field(0, description="texts encoded by this run; the others were stored before")
     truncated: int = Field(0, description="chunks truncated at the token limit")
+    pooled: int = Field(0, description="chunks beyond the token limit whose vector is the mean of their segments")
+    split: int = Field(0, description="chunks beyond the token limit that were split into several points")
+    split_points: int = Field(0, description="the points that they became: found - split + split_points = all points")
+    longest_tokens: int = Field(
+        0, description="tokens of the longest text, if it is beyond the limit of a model; 0 if nothing was encoded"
+    )
+    tokens_lost: int = Field(0, description="tokens that truncation dropped; 0 if nothing was encoded")
     duplicate_ids: int = Field(
         0, validation_alias=DUPLICATE_IDS, description="chunks that were renamed, as another chunk already had their id"
     )
@@ -80,6 +89,16 @@ class Agreement(_Part):
     worst_cosine: float
 
 
+class TruncatedChunk(_Part):
+    """A chunk whose text was truncated. Tokens of texts of more than a million characters are estimated."""
+
+    chunk_id: str
+    file: str
+    position: int
+    tokens: int
+    tokens_lost: int
+
+
 class PassSummary(_Part):
     """One model over the collection."""
 
@@ -107,7 +126,17 @@ class PassSummary(_Part):
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
     tokens_by_dtype: dict[str, int] = Field(default_factory=dict, description="by number format that was computed in")
-    truncated: int = 0
+    truncated: int = Field(0, description="chunks truncated at the token limit")
+    pooled: int = Field(0, description="chunks beyond the token limit whose vector is the mean of their segments")
+    segments: int = Field(0, description="segments that this run cut texts into to pool them")
+    longest_tokens: int = Field(
+        0, description="tokens of the longest text, if it is beyond the limit; 0 if nothing was encoded"
+    )
+    tokens_lost: int = Field(0, description="tokens that truncation dropped; 0 if nothing was encoded")
+    lost_share: float = Field(0.0, description="tokens_lost / all tokens of the texts that were truncated")
+    lost_most: list[TruncatedChunk] = Field(
+        default_factory=list, description="the texts that lost most tokens; empty if nothing was encoded"
+    )
     fp32_rows: int = Field(
         0, description="rows recomputed in fp32 because their vectors were not finite or not normalised"
     )
@@ -246,6 +275,8 @@ class RunOptions(_Part):
     no_ensemble: list[str] = Field(default_factory=list, description="collections for the first model only")
     max_tokens: int | None = None
     token_cap: int | None = None
+    overlong: str = "truncate"
+    overlap: int | None = None
     dim: int | None = None
     gradient_checkpointing: bool = False
     dry_run: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -40,6 +41,38 @@ class Rejected:
     file: str
     position: int | None
     reason: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a text that is too long for a model: its characters from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SplitCounts:
+    """How many chunks were too long and were split, and the segments that they became."""
+
+    chunks: int = 0
+    segments: int = 0
+
+    @property
+    def added(self) -> int:
+        """Points that there are more than chunks."""
+        return self.segments - self.chunks
+
+
+@dataclass(frozen=True)
+class TruncatedText:
+    """A text that was truncated: the first chunk that has it, its tokens, and how many of them were dropped."""
+
+    chunk_id: str
+    file: str
+    position: int
+    tokens: int
+    tokens_lost: int
 
 
 @dataclass(frozen=True)
@@ -127,6 +160,17 @@ class PassIdentity:
     layout: str = "padded"
     """How rows of several lengths lie in a batch: padded, or packed end to end where the model can."""
     encoder_version: int = 2
+    overlong: str = "truncate"
+    """What becomes of a text beyond the token limit: `truncate`, or `pool`, the mean of its segments."""
+    overlap: int | None = None
+    """Tokens that segments share, if they are pooled and it was asked for."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields; how segments are cut is left out where there are none, as in passes of earlier versions."""
+        fields = dataclasses.asdict(self)
+        if self.overlong == "truncate":
+            del fields["overlong"], fields["overlap"]
+        return fields
 
 
 @dataclass(frozen=True)

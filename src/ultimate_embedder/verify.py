@@ -23,7 +23,7 @@ from ultimate_embedder.export import (
     read_uploads,
 )
 from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
-from ultimate_embedder.models import Encoder, load_encoder, row_cosines
+from ultimate_embedder.models import Encoder, SegmentCutter, load_encoder, row_cosines
 from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
@@ -37,7 +37,6 @@ from ultimate_embedder.vectors import (
     read_agreement,
     read_identity,
     read_ledger,
-    shorten,
     token_problems,
 )
 
@@ -184,8 +183,8 @@ class _Verifier:
             raise ModelError(f"none of the sampled texts has a vector in {stored.folder} ({identity.model})")
         encoder = self._encoder(store, identity)
         texts = [text for text, is_held in zip(sample.texts, held, strict=True) if is_held]
-        computed = encode_texts(encoder, texts)
-        computed = shorten(computed, identity.dim) if identity.dim is not None else computed
+        cutter = SegmentCutter(encoder, identity.overlap) if identity.overlong == "pool" else None
+        computed = encode_texts(encoder, texts, identity.dim, cutter)
         vectors = np.full((len(held), computed.shape[1]), np.nan, np.float32)
         vectors[held] = computed
         self._found.vectors += len(texts)

@@ -77,7 +77,7 @@ def test_libraries_are_heard_from_their_own_level(level: str, least: str, capsys
     before = logging.getLogger().handlers[:]
     with capture_logs(level):
         for name in ("debug", "info", "warning"):
-            logging.getLogger("httpx").log(logging.getLevelNamesMapping()[name.upper()], "request %s\x1b", name)
+            logging.getLogger("httpx").log(getattr(logging, name.upper()), "request %s\x1b", name)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             logging.captureWarnings(True)  # pytest has its own hook

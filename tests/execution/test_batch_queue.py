@@ -16,7 +16,7 @@ from ultimate_embedder.models import TokenizedTexts
 def queue_of(texts: int, tokens: int = 64) -> BatchQueue:
     lengths = np.full(texts, 16)
     keys = np.arange(2 * texts, dtype=np.uint64).reshape(texts, 2)
-    window = Window(keys, TokenizedTexts([None] * texts, lengths, np.zeros(texts, bool)), 0.0)
+    window = Window(keys, TokenizedTexts([None] * texts, lengths, np.zeros(texts, int)), 0.0)
     return BatchQueue(iter([window]), BatchLimits(tokens, fixed=True), lambda window: None, lambda: True)
 
 

@@ -80,7 +80,7 @@ def test_long_texts_are_cut_at_the_limit_and_marked() -> None:
     encoder = load(tiny_model("bert"), max_tokens=32)
     tokenized = encoder.tokenize(["a" * 30, "a" * 31, "a" * 5000])  # <s> and </s> take two places
     assert tokenized.lengths.tolist() == [32, 32, 32]
-    assert tokenized.truncated.tolist() == [False, True, True]
+    assert tokenized.overlong.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("filler", ["word ", "表", "\n", " " * 50 + "a", "ü🙂x"])
@@ -90,7 +90,7 @@ def test_a_very_long_text_is_cut_where_the_whole_text_would_be(filler: str) -> N
     tokenized = encoder.tokenize(["short", text])
     (whole,), (over,) = encoder.tokenizer.token_ids([text])
     assert np.array_equal(tokenized.rows[1], whole)
-    assert tokenized.truncated.tolist() == [False, over > 0]
+    assert tokenized.overlong.tolist() == [False, over > 0]
 
 
 def test_the_limit_is_the_models_own_unless_asked() -> None:

@@ -251,7 +251,7 @@ def test_a_second_run_encodes_nothing_loads_no_model_and_counts_the_same(
     monkeypatch.setattr("ultimate_embedder.session.load_encoder", must_not_load)
     (second,) = run(chunks, tmp_path / "out").collections
     assert second.status == "completed"
-    assert second.chunks == first.chunks.model_copy(update={"newly_encoded": 0})
+    assert second.chunks == first.chunks.model_copy(update={"newly_encoded": 0, "longest_tokens": 0, "tokens_lost": 0})
     assert second.chunks.truncated == TRUNCATED
     assert (second.passes[0].batches, second.passes[0].stored_texts) == (0, DISTINCT)
     assert "ModelLoaded" not in [event["event"] for event in read_events(tmp_path / "out")]

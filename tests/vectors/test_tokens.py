@@ -33,18 +33,18 @@ ROWS = [np.array([5, 6, 7]), np.array([8]), np.array([9, 9])]
 
 def test_what_is_kept_comes_back_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "tokens")
-    store.append(KEYS[:2], ROWS[:2], np.array([False, True]))
-    store.append(KEYS[2:], ROWS[2:], np.array([False]))
+    store.append(KEYS[:2], ROWS[:2], np.array([0, 7]))
+    store.append(KEYS[2:], ROWS[2:], np.array([0]))
     for opened in (store, TokenStore(tmp_path / "tokens")):
-        rows, truncated = opened.read(KEYS[[2, 1, 0]])
+        rows, over = opened.read(KEYS[[2, 1, 0]])
         assert [row.tolist() for row in rows] == [[9, 9], [8], [5, 6, 7]]
-        assert truncated.tolist() == [False, True, False]
+        assert over.tolist() == [0, 7, 0]
         assert opened.holds(np.array([[2, 20], [2, 21]], np.uint64)).tolist() == [True, False]
 
 
 def test_it_can_be_removed(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "tokens")
-    store.append(KEYS, ROWS, np.zeros(3, bool))
+    store.append(KEYS, ROWS, np.zeros(3, int))
     store.remove()
     assert not (tmp_path / "tokens").exists()
 
@@ -218,7 +218,7 @@ def test_what_is_left_is_removed_by_a_run_that_has_nothing_to_tokenise(stopped: 
 )
 def test_ids_that_no_model_can_read_are_dropped(tmp_path: Path, rows: list[list[int]], problem: str) -> None:
     folder = tmp_path / "tokens"
-    TokenStore(folder).append(KEYS, [np.array(row) for row in rows], np.zeros(3, bool))
+    TokenStore(folder).append(KEYS, [np.array(row) for row in rows], np.zeros(3, int))
     opened = TokenStore(folder, TokenLimits(vocabulary=100, max_tokens=4))
     assert problem in opened.notes[0]
     assert not opened.holds(KEYS).any()
@@ -226,7 +226,7 @@ def test_ids_that_no_model_can_read_are_dropped(tmp_path: Path, rows: list[list[
 
 
 def test_token_ids_of_another_tokenizer_are_dropped(tmp_path: Path) -> None:
-    TokenStore(tmp_path / "tokens-a").append(KEYS, ROWS, np.zeros(3, bool))
+    TokenStore(tmp_path / "tokens-a").append(KEYS, ROWS, np.zeros(3, int))
     (tmp_path / "tokens-a").rename(tmp_path / "tokens-b")
     assert not TokenStore(tmp_path / "tokens-b").holds(KEYS).any()
 

@@ -3,6 +3,7 @@
 from ultimate_embedder.chunks.discover import Discovery, find_collections
 from ultimate_embedder.chunks.formats import chunk_file_names, is_chunk_file
 from ultimate_embedder.chunks.load import LoadedChunks, load_chunks
+from ultimate_embedder.chunks.split import split_chunks
 from ultimate_embedder.chunks.table import ChunkTable, TableRows, text_key
 from ultimate_embedder.chunks.texts import TextList, TextRows
 
@@ -17,5 +18,6 @@ __all__ = [
     "find_collections",
     "is_chunk_file",
     "load_chunks",
+    "split_chunks",
     "text_key",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ultimate_embedder.chunks.read import read_records
@@ -13,7 +13,7 @@ from ultimate_embedder.chunks.record import check_record
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
 from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdDuplicated, Warned
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import Chunk, Collection, DuplicateId, Rejected
+from ultimate_embedder.types import Chunk, Collection, DuplicateId, Rejected, SplitCounts
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class LoadedChunks:
     table: ChunkTable
     found: int
     rejected: int
+    split: SplitCounts = field(default_factory=SplitCounts)
+    """Those that were too long, if they were split."""
 
 
 def load_chunks(collection: Collection, spool: Path, emit: Emit) -> LoadedChunks:

@@ -13,6 +13,8 @@ from ultimate_embedder.terminal import valid_unicode
 
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Overlong = Literal["truncate", "pool", "split"]
+OVERLONG: tuple[Overlong, ...] = get_args(Overlong)
 Companions = Literal["spill", "share"]
 COMPANIONS: tuple[Companions, ...] = get_args(Companions)
 
@@ -65,6 +67,8 @@ class RunConfig:
     device_order: tuple[str, ...]
     max_tokens: int | None
     token_cap: int | None
+    overlong: Overlong
+    overlap: int | None
     dim: int | None
     precision: Precision
     backend: str

@@ -8,6 +8,7 @@ from ultimate_embedder.execution.local import LocalExecutor, WorkersLearned
 from ultimate_embedder.execution.pass_store import open_store
 from ultimate_embedder.execution.rerank import rerank
 from ultimate_embedder.execution.run import CollectionWork, run_passes
+from ultimate_embedder.execution.splitting import split_overlong
 
 __all__ = [
     "FRESH_PROCESS",
@@ -28,4 +29,5 @@ __all__ = [
     "rerank",
     "run_in_fresh_process",
     "run_passes",
+    "split_overlong",
 ]

@@ -119,7 +119,7 @@ class BatchQueue:
         for batch in plan_batches(
             lengths,
             budget,
-            window.keys,
+            window.row_keys,
             limits.most_rows,
             avoid_padding=limits.avoid_padding,
             padded_length=limits.padded_length,

@@ -15,9 +15,10 @@ from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue, Que
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.executor import PassWork
+from ultimate_embedder.execution.pooling import SegmentPool
 from ultimate_embedder.execution.prefetch import prefetch
 from ultimate_embedder.execution.stalls import StallWatch
-from ultimate_embedder.execution.windows import Window, predict_ahead, tokenize_windows
+from ultimate_embedder.execution.windows import Window, cutter_for, predict_ahead, tokenize_windows
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.models import Encoder, aligned_length
@@ -46,6 +47,7 @@ def encode(
     `tokenizer` is the host's encoder, not a worker's: it is used on another thread. A worker whose device is lost gives
     its batches back, for the others; raises `DevicesLostError` when there is none left.
     """
+    pool = SegmentPool(normalize=tokenizer.unit_norm or work.plan.identity.dim is not None)
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
         queue = BatchQueue(
             windows, _limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
@@ -57,9 +59,9 @@ def encode(
             if work.overflow is not None and work.overflow.too_narrow:
                 queue.stop()  # the pass begins again in fp32: what was under way is of no use
                 return
-            good = encoded.started.rows[~encoded.bad]
-            writer.append(window.keys[good], encoded.vectors[~encoded.bad], window.texts.truncated[good])
-            work.events.encoded(encoded)
+            done = pool.add(window, encoded)
+            writer.append(window.keys[done.texts], done.vectors, window.texts.overlong[done.texts])
+            work.events.encoded(encoded, window, done.texts)
 
         shifts = [_Shift(worker, queue, finish, watch) for worker in workers]
         if not run_together([shift.run for shift in shifts], queue.stop, lambda: watch.stalls.given_up):
@@ -71,7 +73,7 @@ def encode(
 
 def _begin(work: PassWork, window: Window) -> None:
     if work.overflow is not None:
-        work.overflow.begin(len(window.keys))
+        work.overflow.begin(len(window.texts.rows))
     work.events.tokenized(window)
 
 
@@ -96,7 +98,7 @@ def _card_tokens(encoder: Encoder, device: Device) -> int:
 
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
-    windows = tokenize_windows(work.texts.read(rows), tokenizer, work.tokens)
+    windows = tokenize_windows(work.texts.read(rows), tokenizer, work.tokens, cutter_for(tokenizer, work.plan.identity))
     cards = {worker.device.capability for worker in workers if worker.device.has_ceiling}
     if tokenizer.tokenizes and cards:
         return predict_ahead(windows, tokenizer, cards)

@@ -30,7 +30,7 @@ class VectorSink(Protocol):
     """Where vectors go."""
 
     def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
-        """Take the vectors of some texts; `truncated` marks texts that were cut at the token limit."""
+        """Take the vectors of some texts; `truncated` marks texts beyond the token limit."""
         ...
 
     def seal(self) -> None:

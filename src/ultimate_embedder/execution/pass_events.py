@@ -20,11 +20,13 @@ from ultimate_embedder.events import (
 )
 from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
+from ultimate_embedder.execution.overlong import OverlongTexts
 from ultimate_embedder.execution.stalls import Stall
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import padded_length
 from ultimate_embedder.planning import PassPlan, TaskResult
+from ultimate_embedder.types import TruncatedText
 from ultimate_embedder.vectors import EncoderFacts, fingerprint
 
 
@@ -38,6 +40,7 @@ class PassEvents:
         self._batch_numbers = itertools.count()
         self._abandoned = False
         self._done = _Done()
+        self.overlong = OverlongTexts()
 
     @property
     def done(self) -> TaskResult:
@@ -49,7 +52,7 @@ class PassEvents:
         events = PassEvents(plan, self.collection, self._emit)
         events._batch_numbers = self._batch_numbers
         if plan.identity == self.plan.identity:
-            events._done = self._done
+            events._done, events.overlong = self._done, self.overlong
         return events
 
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
@@ -74,6 +77,7 @@ class PassEvents:
 
     def tokenized(self, window: Window) -> None:
         """A window of texts was tokenised."""
+        segments = window.texts.segments
         self._emit(
             WindowTokenized(
                 collection=self.collection,
@@ -81,14 +85,16 @@ class PassEvents:
                 model_pass=self.plan.number,
                 texts=len(window.keys),
                 tokens=int(window.texts.lengths.sum()),
-                truncated=int(window.texts.truncated.sum()),
+                truncated=0 if segments else int(window.texts.overlong.sum()),
+                segments=int(segments.rows_per_text[window.texts.overlong].sum()) if segments else 0,
                 seconds=window.seconds,
             )
         )
 
-    def encoded(self, encoded: EncodedBatch) -> None:
-        """A batch is done and handed to the store."""
+    def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray) -> None:
+        """A batch is done; with it these texts of the window, which are handed to the store."""
         started = encoded.started
+        self.overlong.add(window.keys[texts], window.texts.text_tokens[texts], window.texts.over[texts])
         self._done.add({ran_on.device: ran_on.rows for ran_on, _ in started.parts()})
         for number, (ran_on, positions) in enumerate(started.parts()):
             rows, lengths = ran_on.rows, started.lengths[positions]
@@ -107,6 +113,7 @@ class PassEvents:
                     longest=int(lengths.max()),
                     bad_rows=int(encoded.bad[positions].sum()),
                     packed=started.packed,
+                    texts=len(texts) if not number else 0,
                     # what belongs to the batch as a whole is told with its first part
                     fp32_rows=encoded.fp32_rows if not number else 0,
                     predicted_bytes=started.predicted_bytes if not number else 0,
@@ -157,8 +164,11 @@ class PassEvents:
         )
         self._emit(Warned(collection=self.collection, message=message))
 
-    def finished(self, seconds: float, *, dim: int, stored_chunks: int, truncated: int) -> None:
-        """The pass is over."""
+    def finished(
+        self, seconds: float, *, dim: int, stored_chunks: int, overlong: int, lost_most: Sequence[TruncatedText]
+    ) -> None:
+        """The pass is over; `overlong` of its chunks were longer than the token limit."""
+        pools = self.plan.identity.overlong == "pool"
         result = self.done
         self._emit(
             PassFinished(
@@ -171,7 +181,12 @@ class PassEvents:
                 batch_rows=sum(result.largest_batch.values()),
                 dim=dim,
                 stored_chunks=stored_chunks,
-                truncated=truncated,
+                truncated=0 if pools else overlong,
+                pooled=overlong if pools else 0,
+                truncated_tokens=0 if pools else self.overlong.tokens,
+                longest_tokens=self.overlong.longest_tokens,
+                tokens_lost=0 if pools else self.overlong.tokens_over,
+                lost_most=() if pools else tuple(lost_most),
                 seconds=seconds,
             )
         )

@@ -6,16 +6,15 @@ import time
 
 import numpy as np
 
-from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.chunks import TextRows
-from ultimate_embedder.devices import CPU_BUDGET_TOKENS
 from ultimate_embedder.events import PrecisionChecked, Warned
-from ultimate_embedder.execution.windows import TableTexts, tokenize_windows
+from ultimate_embedder.execution.host import encode_on_host
+from ultimate_embedder.execution.windows import TableTexts, cutter_for, tokenize_windows
 from ultimate_embedder.models import Encoder, row_cosines
 from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.session import Session
 from ultimate_embedder.state import Damaged
-from ultimate_embedder.vectors import Agreement, PassVectors, shorten
+from ultimate_embedder.vectors import Agreement, PassVectors, pool_texts, shorten
 
 SAMPLE_TEXTS = 64
 
@@ -66,8 +65,9 @@ def _measure(plan: PassPlan, table: TextRows, store: PassVectors, session: Sessi
 
 def _cosines(store: PassVectors, texts: TableTexts, rows: int, fp32: Encoder, dim: int | None) -> np.ndarray:
     found = []
-    for window in tokenize_windows(texts.read(Rows(0, rows)), fp32):
-        for batch in plan_batches(window.texts.lengths, CPU_BUDGET_TOKENS):
-            vectors = fp32.forward(fp32.batch(window.texts, batch.rows)).numpy()
-            found.append(row_cosines(shorten(vectors, dim), store.read(window.keys[batch.rows])))
+    for window in tokenize_windows(texts.read(Rows(0, rows)), fp32, cutter=cutter_for(fp32, store.identity)):
+        vectors = shorten(encode_on_host(lambda: fp32, window.texts, np.arange(len(window.texts.rows))), dim)
+        if segments := window.texts.segments:
+            vectors = pool_texts(vectors, segments.text_of_row, segments.weights, normalize=True)
+        found.append(row_cosines(vectors, store.read(window.keys)))
     return np.concatenate(found)

@@ -16,6 +16,7 @@ from ultimate_embedder.execution.executor import Executor, PassWork
 from ultimate_embedder.execution.full_precision import begin_in_fp32, too_narrow
 from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GPU, NothingHelpedError
 from ultimate_embedder.execution.lost_devices import tell_lost, tell_none_left
+from ultimate_embedder.execution.overlong import count_stored, find_texts
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.pass_store import require_room
 from ultimate_embedder.execution.precision_check import check_precision
@@ -307,6 +308,10 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
             here = Output(session.config.output).collection(collection.name)
             require_room(here.store, needed_bytes, len(collection.table))
         store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
+        if not work.events.done.rows:  # else they are counted: the pass goes on after its devices were lost
+            keys = collection.table.keys
+            stored = TableTexts(collection.table, _first_occurrences(keys) & store.overlong(keys))
+            count_stored(stored, collection.rows, encoder, work.events.overlong)
     texts = collection.table.distinct_texts()
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
 
@@ -325,7 +330,11 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
         )
         session.emit(Warned(collection=collection.name, message=message))
     work.events.finished(
-        seconds, dim=store.dim or 0, stored_chunks=int(store.holds(keys).sum()), truncated=store.count_truncated(keys)
+        seconds,
+        dim=store.dim or 0,
+        stored_chunks=int(store.holds(keys).sum()),
+        overlong=int(store.overlong(keys).sum()),
+        lost_most=find_texts(collection.table, work.events.overlong.longest),
     )
 
 

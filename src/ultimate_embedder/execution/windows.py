@@ -10,9 +10,9 @@ import numpy as np
 
 from ultimate_embedder.batching import points_to_predict
 from ultimate_embedder.chunks import TextRows
-from ultimate_embedder.models import Encoder, TokenizedTexts
+from ultimate_embedder.models import Encoder, SegmentCutter, TokenizedTexts
 from ultimate_embedder.planning import WINDOW_ROWS, Rows
-from ultimate_embedder.types import Capability
+from ultimate_embedder.types import Capability, PassIdentity
 from ultimate_embedder.vectors import TokenStore
 
 FIRST_WINDOWS = (256, 1024)  # rows at which the first windows end: the devices wait for the first of them
@@ -24,8 +24,15 @@ class Window:
     """Tokenised texts with their keys."""
 
     keys: np.ndarray
+    """Of each text."""
     texts: TokenizedTexts
     seconds: float
+
+    @property
+    def row_keys(self) -> np.ndarray:
+        """Of each row: the key of the text that it is, or is a segment of."""
+        segments = self.texts.segments
+        return self.keys if segments is None else self.keys[segments.text_of_row]
 
 
 class TableTexts:
@@ -75,12 +82,19 @@ def _window_end(row: int) -> int:
 
 
 def tokenize_windows(
-    texts: Iterable[tuple[np.ndarray, list[str]]], encoder: Encoder, shared: TokenStore | None = None
+    texts: Iterable[tuple[np.ndarray, list[str]]],
+    encoder: Encoder,
+    shared: TokenStore | None = None,
+    cutter: SegmentCutter | None = None,
 ) -> Iterator[Window]:
-    """Tokenise keys and texts, window by window; what `shared` has is not tokenised again."""
+    """Tokenise keys and texts, window by window; what `shared` has is not tokenised again.
+
+    With a `cutter`, texts that are too long are cut into segments; else they are truncated.
+    """
     for keys, window in texts:
         started = time.perf_counter()
         tokenized = encoder.tokenize(window) if shared is None else _tokenize_missing(keys, window, encoder, shared)
+        tokenized = tokenized if cutter is None else cutter.in_segments(window, tokenized)
         yield Window(keys, tokenized, time.perf_counter() - started)
 
 
@@ -100,6 +114,11 @@ def _tokenize_missing(keys: np.ndarray, texts: list[str], encoder: Encoder, shar
     missing = np.flatnonzero(~shared.holds(keys))
     if len(missing):
         fresh = encoder.tokenize([texts[row] for row in missing])
-        shared.append(keys[missing], fresh.rows, fresh.truncated)
-    rows, truncated = shared.read(keys)
-    return TokenizedTexts(rows, np.array([len(row) for row in rows]), truncated)
+        shared.append(keys[missing], fresh.rows, fresh.over)
+    rows, over = shared.read(keys)
+    return TokenizedTexts(rows, np.array([len(row) for row in rows]), over)
+
+
+def cutter_for(encoder: Encoder, identity: PassIdentity) -> SegmentCutter | None:
+    """What cuts the texts of a pass that are too long, if their segments are pooled."""
+    return SegmentCutter(encoder, identity.overlap) if identity.overlong == "pool" else None

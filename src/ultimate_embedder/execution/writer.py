@@ -44,11 +44,11 @@ class VectorWriter:
         if self._error is not None and error is None:
             raise self._error
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
         """Hand over the vectors of a batch; raises what went wrong with an earlier one."""
         if self._error is not None:
             raise self._error
-        self._waiting.put(_Rows(keys, vectors, truncated))
+        self._waiting.put(_Rows(keys, vectors, overlong))
 
     def _write(self) -> None:
         while (rows := self._waiting.get()) is not None:

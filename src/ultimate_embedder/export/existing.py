@@ -12,7 +12,7 @@ from ultimate_embedder.export.journal import read_export_journal
 from ultimate_embedder.export.write import has_exports
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.output import CollectionOutput
-from ultimate_embedder.types import ExportedFile, VectorSpec
+from ultimate_embedder.types import ExportedFile, SplitCounts, VectorSpec
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.points_file import PointsFile
@@ -25,6 +25,7 @@ class ExistingExports:
     files: tuple[ExportedFile, ...]
     embedded: int
     rejected: int
+    split: SplitCounts
     distinct_texts: int
     passes: tuple[str, ...]
     """Fingerprints of the passes."""
@@ -36,7 +37,7 @@ class ExistingExports:
     @property
     def found(self) -> int:
         """Records in the chunk files, when they were exported."""
-        return self.embedded + self.rejected
+        return self.embedded + self.rejected - self.split.added
 
 
 def find_exports(folder: Path, kinds: Sequence[str]) -> ExistingExports | None:
@@ -50,10 +51,12 @@ def find_exports(folder: Path, kinds: Sequence[str]) -> ExistingExports | None:
     points = _points_file(folder) if "parquet" in wanted else None
     rows = latest.get("rows", points.points if points else 0)
     found = latest.get("found")
+    split = SplitCounts(latest.get("split", 0), latest.get("split_points", 0))
     return ExistingExports(
         files=tuple(_exported(kind, folder, noted, rows) for kind, noted in wanted.items()),
         embedded=rows,
-        rejected=found - rows if found is not None else 0,
+        rejected=found + split.added - rows if found is not None else 0,
+        split=split,
         distinct_texts=latest.get("distinct_texts", 0),
         passes=tuple(latest.get("passes", ())),
         vectors=_vectors(latest, points),

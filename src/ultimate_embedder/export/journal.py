@@ -69,6 +69,8 @@ def _entry(fields: Fields) -> dict[str, Any]:
     later: dict[str, Callable[[str], Any]] = {
         "rows": fields.count,
         "found": fields.count_or_none,
+        "split": fields.count,
+        "split_points": fields.count,
         "distinct_texts": fields.count,
         "target": fields.text,
         "passes": fields.texts,

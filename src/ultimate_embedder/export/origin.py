@@ -44,7 +44,7 @@ class VectorOrigin:
 
 def origin_of(vectors: FusedVectors) -> VectorOrigin:
     """The origin of the exported vectors of a collection."""
-    passes = tuple(asdict(identity) for identity in vectors.identities)
+    passes = tuple(identity.as_dict() for identity in vectors.identities)
     fusion = asdict(vectors.fusion) if len(passes) > 1 else None
     specs = tuple({"name": spec.name, "dim": spec.dim} for spec in vectors.vectors)
     described = json.dumps([vectors.fingerprints, fusion, specs], sort_keys=True)
@@ -78,7 +78,8 @@ def difference(there: VectorOrigin, ours: VectorOrigin) -> str:
 def _facts(origin: VectorOrigin) -> Iterator[tuple[str, Any]]:
     for number, each in enumerate(origin.passes):
         which = f" of model {number + 1}" if len(origin.passes) > 1 else ""
-        yield from ((f"{name.replace('_', ' ')}{which}", value) for name, value in each.items())
+        known = {"overlong": "truncate", **each}  # it is left out where texts are truncated
+        yield from ((f"{name.replace('_', ' ')}{which}", value) for name, value in known.items())
     yield from ((f"fusion {name}", value) for name, value in (origin.fusion or {}).items())
     yield "number of models", len(origin.passes)
     if origin.vectors:

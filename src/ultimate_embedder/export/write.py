@@ -17,7 +17,9 @@ from ultimate_embedder.export.journal import journal_problems, read_export_journ
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import delete
 from ultimate_embedder.output import replaced_link
-from ultimate_embedder.types import ExportedFile
+from ultimate_embedder.types import ExportedFile, SplitCounts
+
+NONE_SPLIT = SplitCounts()
 
 
 def write_exports(
@@ -27,14 +29,15 @@ def write_exports(
     emit: Emit,
     *,
     found: int | None = None,
+    split: SplitCounts = NONE_SPLIT,
     fresh: bool = False,
 ) -> None:
     """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`.
 
-    `found`: records in the chunk files, with those that were rejected. It is kept in the journal, for a later run that
-    skips the collection.
+    `found`: records in the chunk files, with those that were rejected; `split`: those of them that are several points.
+    Both are kept in the journal, for a later run that skips the collection.
     """
-    described = _describe(points, found)
+    described = _describe(points, found, split)
     if problems := journal_problems(folder):
         _forget_exports(problems, points, folder, kinds, emit)
     remove_stale_exports(points, folder, kinds, emit)
@@ -91,9 +94,10 @@ def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
     return bool(kinds) and all(kind in journal and (folder / journal[kind]["name"]).exists() for kind in kinds)
 
 
-def _describe(points: Points, found: int | None) -> dict[str, Any]:
+def _describe(points: Points, found: int | None, split: SplitCounts) -> dict[str, Any]:
     """What a run that skips the collection reports of it."""
     return {
+        **({"split": split.chunks, "split_points": split.segments} if split.chunks else {}),
         "found": found,
         "distinct_texts": points.distinct_texts,
         "target": points.target,

@@ -11,11 +11,11 @@ from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, find_spec, load_encoder, model_name, resolve_model
+from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_encoder, model_name, resolve_model
 from ultimate_embedder.output import Output
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, RunSummary
 from ultimate_embedder.types import ResolvedModel
-from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, shorten
+from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, pool_texts, shorten
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class QueryEncoder:
     encoders: tuple[Encoder, ...]
     fusion: Fusion
     dim: int | None = None
+    cutters: tuple[SegmentCutter | None, ...] | None = None
+    """What cuts long documents for each encoder, if their segments were pooled."""
 
     def encode_query(self, text: str) -> dict[str, np.ndarray]:
         """Vectors of a query, one row each, by name; '' if the collection has one unnamed vector."""
@@ -32,7 +34,8 @@ class QueryEncoder:
 
     def encode_documents(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of texts, encoded like chunks."""
-        return self._fused([encode_texts(encoder, texts) for encoder in self.encoders])
+        pairs = zip(self.encoders, self.cutters or [None] * len(self.encoders), strict=True)
+        return self._fused([encode_texts(encoder, texts, self.dim, cutter) for encoder, cutter in pairs])
 
     def _fused(self, vectors: list[np.ndarray]) -> dict[str, np.ndarray]:
         truncated = [shorten(each, self.dim) if self.dim is not None else each for each in vectors]
@@ -59,7 +62,9 @@ def open_query_encoder(output: Output, collection: str, access: HubAccess) -> Qu
         )
         for model in entry.models
     ]
-    return QueryEncoder(tuple(encoders), summary_fusion(summary, entry), options.dim)
+    pools = options.overlong == "pool"
+    cutters = tuple(SegmentCutter(encoder, options.overlap) if pools else None for encoder in encoders)
+    return QueryEncoder(tuple(encoders), summary_fusion(summary, entry), options.dim, cutters)
 
 
 def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion:
@@ -92,13 +97,21 @@ def resolve_same_model(name: str, digest: str, summary: RunSummary | None, acces
     raise problems[0]
 
 
-def encode_texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts from one model, on the CPU."""
+def encode_texts(
+    encoder: Encoder, texts: Sequence[str], dim: int | None = None, cutter: SegmentCutter | None = None
+) -> np.ndarray:
+    """Vectors of texts from one model, on the CPU, cut to `dim`; with a `cutter`, long texts are pooled."""
     tokenized = encoder.tokenize(texts)
-    vectors = np.empty((len(texts), encoder.dim), np.float32)
+    if cutter is not None:
+        tokenized = cutter.in_segments(texts, tokenized)
+    vectors = np.empty((len(tokenized.rows), encoder.dim), np.float32)
     for batch in plan_batches(tokenized.lengths, CpuDevice().fixed_budget_tokens or 1):
         vectors[batch.rows] = encoder.forward(encoder.batch(tokenized, batch.rows)).cpu().numpy()
-    return vectors
+    vectors = shorten(vectors, dim) if dim is not None else vectors
+    if (segments := tokenized.segments) is None:
+        return vectors
+    normalize = encoder.unit_norm or dim is not None
+    return pool_texts(vectors, segments.text_of_row, segments.weights, normalize=normalize)
 
 
 def _collection_summary(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:

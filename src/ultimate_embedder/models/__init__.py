@@ -13,6 +13,7 @@ from ultimate_embedder.models.layers import (
 )
 from ultimate_embedder.models.loaded import (
     LoadedModel,
+    SegmentRows,
     TokenBatch,
     TokenizedTexts,
     aligned_length,
@@ -23,6 +24,7 @@ from ultimate_embedder.models.metadata import check_dim, check_max_tokens, nativ
 from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
+from ultimate_embedder.models.segments import SegmentCutter
 from ultimate_embedder.models.show import model_rows
 from ultimate_embedder.models.streaming import LayerStream
 from ultimate_embedder.models.trust import is_trusted, require_trust
@@ -35,6 +37,8 @@ __all__ = [
     "ModelCheck",
     "NotApplicableError",
     "Reranker",
+    "SegmentCutter",
+    "SegmentRows",
     "TokenBatch",
     "TokenizedTexts",
     "aligned_length",

@@ -183,7 +183,7 @@ class Encoder(LoadedModel):
         longest_first = sorted(self.tokenize(CANARY).rows, key=len, reverse=True)
 
         def vectors(rows: Sequence[np.ndarray], first_position: int | None = None) -> np.ndarray:
-            texts = TokenizedTexts(list(rows), np.array([len(row) for row in rows]), np.zeros(len(rows), bool))
+            texts = TokenizedTexts(list(rows), np.array([len(row) for row in rows]), np.zeros(len(rows), int))
             every = np.arange(len(rows))
             packed = None if first_position is None else self._packed_batch(texts, every, first_position)
             return np.asarray(self.forward(packed or self.batch(texts, every)).cpu().numpy())

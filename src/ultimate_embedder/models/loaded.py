@@ -41,12 +41,45 @@ def aligned_length(length: int) -> int:
 
 
 @dataclass(frozen=True)
+class SegmentRows:
+    """Which rows belong to which text, where texts that are too long are cut into segments."""
+
+    text_of_row: np.ndarray
+    weights: np.ndarray
+    """Tokens of each row without prompt and special tokens."""
+    text_lengths: np.ndarray
+    """Tokens of each text, as far as it would be kept if it was truncated."""
+
+    @functools.cached_property
+    def rows_per_text(self) -> np.ndarray:
+        """How many rows each text has."""
+        return np.bincount(self.text_of_row)
+
+
+@dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as token ids without padding. `rows` are id arrays, or the texts if the model tokenises."""
+    """Texts as token ids without padding. `rows` are id arrays, or the texts if the model tokenises.
+
+    A row is a text, or a segment of one if there are `segments`.
+    """
 
     rows: list[Any]
     lengths: np.ndarray
-    truncated: np.ndarray
+    """Of each row."""
+    over: np.ndarray
+    """Tokens of each text beyond the token limit."""
+    segments: SegmentRows | None = None
+
+    @property
+    def overlong(self) -> np.ndarray:
+        """Which texts have more tokens than the limit."""
+        return np.asarray(self.over > 0)
+
+    @property
+    def text_tokens(self) -> np.ndarray:
+        """Tokens of each text, also those beyond the limit."""
+        kept = self.lengths if self.segments is None else self.segments.text_lengths
+        return np.asarray(kept + self.over)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Reranker(LoadedModel):
             [query] * len(texts), list(texts), truncation=True, max_length=limit, verbose=False
         )
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), bool))
+        return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), int))
 
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
         """The pairs; the model tokenises them."""
@@ -61,7 +61,7 @@ class ListReranker(Reranker):
     def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
         """Pairs with lengths estimated from characters, as the model tokenises them."""
         lengths = np.array([(len(query) + len(text)) // 3 + 2 for text in texts])
-        return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), bool))
+        return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), int))
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
         """One score per text."""

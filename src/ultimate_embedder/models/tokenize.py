@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,19 @@ HEAD_CHARACTERS = (
     40  # per token of the limit; a token has about four, and white space, which may be dropped, any number
 )
 SPARE_TOKENS = 64
+COUNTED_CHARACTERS = 1 << 20  # of a text; the tokens of a longer one are estimated from as many
+BLOCK_CHARACTERS = 1 << 16  # tokenised at once to count tokens: a tokenizer takes about a hundred bytes per token
+LONGEST_PIECE = 24  # characters whose tokens are counted together where a tokenizer does not say where tokens are
 KNOWN_INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+
+
+@dataclass(frozen=True)
+class TokenSpans:
+    """Characters of a text that become one token, or several: where they start, where they end, how many tokens."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    counts: np.ndarray
 
 
 class Tokenizer:
@@ -39,9 +53,35 @@ class Tokenizer:
         """Token ids of the texts, truncated at the limit; the texts and estimated lengths if it cannot tokenise."""
         if not self.input_names:
             estimated = np.array([min(len(text) // 3 + 2, self._max_tokens) for text in texts])
-            return TokenizedTexts(list(texts), estimated, np.zeros(len(texts), bool))
+            return TokenizedTexts(list(texts), estimated, np.zeros(len(texts), int))
         rows, tokens_over = self._head_token_ids([self._prompt + text for text in texts])
-        return TokenizedTexts(rows, np.array([len(row) for row in rows]), np.array(tokens_over) > 0)
+        return TokenizedTexts(rows, np.array([len(row) for row in rows]), np.array(tokens_over, int))
+
+    @property
+    def max_tokens(self) -> int:
+        """The token limit of a row."""
+        return self._max_tokens
+
+    @property
+    def prompt(self) -> str:
+        """What stands before every text."""
+        return self._prompt
+
+    def own_tokens(self) -> int:
+        """Tokens that a row has before any of its text: the prompt, and special tokens."""
+        return len(self._tokenizer(self._prompt, verbose=False)["input_ids"])
+
+    def spans(self, text: str) -> TokenSpans:
+        """Where the tokens of a text are, without prompt and special tokens."""
+        if getattr(self._tokenizer, "is_fast", False):
+            encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            return _merged(np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2))
+        places = [match.span() for match in re.finditer(rf"\S{{1,{LONGEST_PIECE}}}", text)]
+        pieces = [text[start:end] for start, end in places]
+        found = self._tokenizer(pieces, add_special_tokens=False, verbose=False)["input_ids"] if pieces else []
+        counts = np.array([max(1, len(ids)) for ids in found], np.int64)
+        edges = np.array(places, np.int64).reshape(-1, 2)
+        return TokenSpans(edges[:, 0], edges[:, 1], counts)
 
     @property
     def size(self) -> int:
@@ -96,7 +136,8 @@ class Tokenizer:
         )
         rows = [np.array(ids, np.int32) for ids in encoded["input_ids"]]
         if encoded.is_fast:
-            return rows, [sum(map(len, encoding.overflowing)) for encoding in encoded.encodings]
+            special = self._tokenizer.num_special_tokens_to_add(pair=False)  # every part of the rest has them again
+            return rows, [sum(len(part) - special for part in encoding.overflowing) for encoding in encoded.encodings]
         whole = self._tokenizer(list(texts), verbose=False)["input_ids"]
         return rows, [len(ids) - len(row) for ids, row in zip(whole, rows, strict=True)]
 
@@ -113,7 +154,18 @@ class Tokenizer:
         for number, text in enumerate(texts):
             if len(text) > characters and tokens_over[number] < SPARE_TOKENS:
                 (rows[number],), (tokens_over[number],) = self.token_ids([text])
+            elif len(text) > characters:
+                tokens_over[number] += self._count_tokens(text, characters)
         return rows, tokens_over
+
+    def _count_tokens(self, text: str, start: int) -> int:
+        """The tokens of a text from `start` on, block by block; estimated for what is beyond `COUNTED_CHARACTERS`."""
+        stop = min(len(text), start + COUNTED_CHARACTERS)
+        counted = 0
+        for place in range(start, stop, BLOCK_CHARACTERS):
+            block = text[place : min(place + BLOCK_CHARACTERS, stop)]
+            counted += len(self._tokenizer(block, add_special_tokens=False, verbose=False)["input_ids"])
+        return round(counted * (len(text) - start) / (stop - start))
 
     def _learn_features(self, reference: Mapping[str, Any]) -> None:
         """Find out which features the model needs, and compare ours; if they differ, the model tokenises."""
@@ -133,6 +185,17 @@ class Tokenizer:
 def preprocess(model: SentenceTransformer, texts: Sequence[str], prompt: str) -> dict[str, Any]:
     """Features as sentence-transformers makes them: the reference, padded and slower."""
     return dict(model.preprocess(list(texts), prompt=prompt or None))
+
+
+def _merged(offsets: np.ndarray) -> TokenSpans:
+    """Spans of tokens that do not overlap: a character that is several tokens is one span."""
+    offsets = offsets[offsets[:, 1] > offsets[:, 0]]
+    if not len(offsets):
+        return TokenSpans(offsets[:, 0], offsets[:, 1], offsets[:, 0])
+    ends = np.maximum.accumulate(offsets[:, 1])
+    first = np.flatnonzero(np.concatenate([[True], offsets[1:, 0] >= ends[:-1]]))
+    last = np.concatenate([first[1:], [len(offsets)]]) - 1
+    return TokenSpans(offsets[first, 0], ends[last], last - first + 1)
 
 
 def _without_state(tokenizer: Any) -> str:

@@ -108,6 +108,9 @@ def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bo
         document_prompt=prompt.text if prompt else None,
         # a rule, not a race: on a CPU rows end to end save the padding, on a card they cost many small kernels
         layout=_layout(config.backend, on_cpu=on_cpu),
+        # segments that are points of their own are texts like others
+        overlong="pool" if config.overlong == "pool" else "truncate",
+        overlap=config.overlap if config.overlong == "pool" else None,
     )
 
 

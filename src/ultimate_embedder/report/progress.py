@@ -87,6 +87,8 @@ class Progress:
                 rejected = f", {event.rejected:,} rejected" if event.rejected else ""
                 counts = f"{counted(event.loaded, 'chunk')}, {counted(event.distinct_texts, 'distinct text')}{rejected}"
                 self._say(f"{name}: {counts}, read in {event.seconds:.1f} s")
+            case events.ChunksSplit() if event.chunks:
+                self._say(f"{name}: {event.chunks} long chunks were split into {event.segments} points")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
                 bar.end(event.model)
@@ -116,7 +118,7 @@ class Progress:
                 which = f" ({event.model})" if event.weight < 1 else ""
                 self._say(f"{name}: reused the vectors of all {event.texts} texts from an earlier run{which}")
             case events.BatchEncoded():
-                bar.advance(event.model, event.rows)
+                bar.advance(event.model, event.texts)
             case events.PrecisionChecked():
                 cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
                 self._say(f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}")

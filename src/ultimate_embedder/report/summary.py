@@ -30,6 +30,7 @@ from ultimate_embedder.summary import (
     RunOptions,
     RunSummary,
     TelemetrySummary,
+    TruncatedChunk,
 )
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import ExportedFile
@@ -68,6 +69,7 @@ class SummaryBuilder:
             events.ChunkRejected: self._chunk_rejected,
             events.IdDuplicated: self._id_duplicated,
             events.ChunksLoaded: self._chunks_loaded,
+            events.ChunksSplit: self._chunks_split,
             events.ModelResolved: self._model_resolved,
             events.ModelMissing: self._model_missing,
             events.ModelLoaded: self._model_loaded,
@@ -144,6 +146,12 @@ class SummaryBuilder:
         collection.chunks.found = event.found
         collection.chunks.distinct_texts = event.distinct_texts
         collection.seconds_by_stage["load"] = event.seconds
+
+    def _chunks_split(self, event: events.ChunksSplit) -> None:
+        collection = self._of(event)
+        collection.chunks.split, collection.chunks.split_points = event.chunks, event.segments
+        collection.chunks.distinct_texts = event.distinct_texts
+        collection.seconds_by_stage["split"] = event.seconds
 
     def _model_resolved(self, event: events.ModelResolved) -> None:
         fields = dataclasses.asdict(event)
@@ -224,13 +232,15 @@ class SummaryBuilder:
             current.seconds += max(0.0, event.timestamp - began)
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
-        self._of(event).passes[event.model_pass].tokenize_seconds += event.seconds
+        current = self._of(event).passes[event.model_pass]
+        current.tokenize_seconds += event.seconds
+        current.segments += event.segments
 
     def _batch_encoded(self, event: events.BatchEncoded) -> None:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
         current.batches += 1
-        current.encoded_texts += event.rows - event.bad_rows
+        current.encoded_texts += event.texts
         collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
         current.largest_batch_rows = max(current.largest_batch_rows, event.rows)
         current.packed_batches += event.packed
@@ -259,7 +269,10 @@ class SummaryBuilder:
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)
         current = collection.passes[event.model_pass]
-        current.dim, current.truncated = event.dim, event.truncated
+        current.dim, current.truncated, current.pooled = event.dim, event.truncated, event.pooled
+        current.longest_tokens, current.tokens_lost = event.longest_tokens, event.tokens_lost
+        current.lost_share = event.tokens_lost / max(1, event.truncated_tokens)
+        current.lost_most = [TruncatedChunk(**dataclasses.asdict(each)) for each in event.lost_most]
         current.seconds += event.seconds
         self._pass_began.pop((event.collection, event.model_pass), None)
         current.batch_rows = max(current.batch_rows, event.batch_rows)
@@ -279,7 +292,11 @@ class SummaryBuilder:
             current.padding_ratio = current.padded_tokens / current.tokens
             current.texts_per_second = current.encoded_texts / current.seconds
             current.tokens_per_second = current.tokens / current.seconds
-        collection.chunks.truncated = max(each.truncated for each in collection.passes)
+        counts = collection.chunks
+        counts.truncated = max(each.truncated for each in collection.passes)
+        counts.pooled = max(each.pooled for each in collection.passes)
+        counts.longest_tokens = max(each.longest_tokens for each in collection.passes)
+        counts.tokens_lost = max(each.tokens_lost for each in collection.passes)
         current.stored_chunks = event.stored_chunks
         collection.chunks.embedded = min(each.stored_chunks for each in collection.passes)
         seconds = [each.seconds for each in collection.passes]
@@ -313,6 +330,8 @@ class SummaryBuilder:
             found=event.found,
             embedded=event.embedded,
             rejected=event.rejected,
+            split=event.split.chunks,
+            split_points=event.split.segments,
             distinct_texts=event.distinct_texts,
         )
         collection.vectors = list(event.vectors)

@@ -96,6 +96,11 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             lines.append(shared)
         if collection.chunks.truncated:
             lines.append(_about_truncation(collection))
+        if collection.chunks.pooled:
+            lines.append(f"{name}: {collection.chunks.pooled} chunks beyond the token limit were pooled")
+        if collection.chunks.split:
+            counts = f"{collection.chunks.split} chunks beyond the token limit"
+            lines.append(f"{name}: {counts} were split into {collection.chunks.split_points} points")
         if collection.chunks.duplicate_ids:
             lines.append(f"{name}: {collection.chunks.duplicate_ids} duplicate ids were renamed")
         for each in collection.passes:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         read_overflow,
         settled_identity,
     )
+    from ultimate_embedder.vectors.pooling import pool_segments, pool_texts
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
 
@@ -57,6 +58,8 @@ __all__ = [
     "overflowed",
     "pass_problems",
     "plan_fusion",
+    "pool_segments",
+    "pool_texts",
     "read_agreement",
     "read_identity",
     "read_ledger",
@@ -87,6 +90,8 @@ _MODULES = {
     "overflow_note": "overflow",
     "overflowed": "overflow",
     "pass_problems": "store",
+    "pool_segments": "pooling",
+    "pool_texts": "pooling",
     "read_agreement": "agreement",
     "read_identity": "store",
     "read_ledger": "ledger",

@@ -38,7 +38,7 @@ class PassVectors(Protocol):
         """For each key, whether its vector is stored."""
         ...
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
         """Add vectors; they can be read after the next `seal`."""
         ...
 
@@ -50,8 +50,8 @@ class PassVectors(Protocol):
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
         ...
 
-    def count_truncated(self, keys: np.ndarray) -> int:
-        """How many of `keys` are of texts that were truncated at the token limit."""
+    def overlong(self, keys: np.ndarray) -> np.ndarray:
+        """Which of `keys` are of texts that are stored and beyond the token limit."""
         ...
 
     def digest(self) -> str:
@@ -69,7 +69,7 @@ class MemoryStore:
         self._agreement = agreement
         self._index = KeyIndex()
         self._vectors: list[np.ndarray] = []
-        self._truncated: list[list[bool]] = []
+        self._overlong: list[list[bool]] = []
 
     def describe_encoder(self, facts: EncoderFacts) -> None:
         """Keep the properties of the encoder."""
@@ -87,14 +87,14 @@ class MemoryStore:
         """For each key, whether its vector is here."""
         return self._index.find(keys) >= 0
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
         """Add the vectors of a batch."""
         if not len(keys):
             return
         self.dim = vectors.shape[1]
         self._index.add(len(self._vectors), keys)
         self._vectors.append(np.asarray(vectors, np.float32))
-        self._truncated.append(np.asarray(truncated, bool).tolist())
+        self._overlong.append(np.asarray(overlong, bool).tolist())
 
     def seal(self) -> None:
         """Nothing to do: what is in memory can be read at once."""
@@ -109,11 +109,15 @@ class MemoryStore:
             vectors[chosen] = stored[rows[chosen]]
         return vectors
 
-    def count_truncated(self, keys: np.ndarray) -> int:
-        """How many of `keys` are of texts that were truncated at the token limit."""
+    def overlong(self, keys: np.ndarray) -> np.ndarray:
+        """Which of `keys` are of texts that are here and beyond the token limit."""
         places = self._index.find(keys)
-        batches, rows = self._index.unpack(places[places >= 0])
-        return sum(self._truncated[batch][row] for batch, row in zip(batches.tolist(), rows.tolist(), strict=True))
+        held = np.flatnonzero(places >= 0)
+        batches, rows = self._index.unpack(places[held])
+        found = np.zeros(len(keys), bool)
+        for place, batch, row in zip(held.tolist(), batches.tolist(), rows.tolist(), strict=True):
+            found[place] = self._overlong[batch][row]
+        return found
 
     def digest(self) -> str:
         """Hash of all vectors, in the order in which they came."""

@@ -3,7 +3,7 @@
 A pass has a folder named after its fingerprint:
 
     pass.json         metadata: every field of the pass's identity, the dimension, token limit and prompt of the encoder
-    shard-00000.npy   rows of (key of the text, truncated or not, vector), written atomically
+    shard-00000.npy   rows of (key of the text, whether it is beyond the token limit, vector), written atomically
     ledger.jsonl      one line per shard: rows and checksum; a shard is valid only if it is listed here
 
 What is damaged is noted and left out: the vectors that it held are missing then, and computed again.
@@ -92,7 +92,7 @@ class VectorStore:
         """For each key, whether its vector is stored."""
         return self._index.find(keys) >= 0
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
         """Add vectors; they are durable after the next `seal`, which happens automatically every few seconds."""
         if not len(keys):
             return
@@ -104,7 +104,7 @@ class VectorStore:
                 f"{vectors.shape[1]}: they are not of this model. Run the command again with --fresh."
             )
         rows = np.empty(len(keys), row_dtype(vectors.shape[1]))
-        rows["key"], rows["truncated"], rows["vector"] = keys, truncated, vectors
+        rows["key"], rows["truncated"], rows["vector"] = keys, overlong, vectors
         self._pending.append(rows)
         self._pending_rows += len(rows)
         if self._pending_rows >= SHARD_ROWS or time.monotonic() - self._last_seal > SHARD_SECONDS:
@@ -176,11 +176,15 @@ class VectorStore:
         sums = [line.sha256 for line in self._lines]
         return hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
-    def count_truncated(self, keys: np.ndarray) -> int:
-        """How many of `keys` are of texts that were truncated at the token limit."""
+    def overlong(self, keys: np.ndarray) -> np.ndarray:
+        """Which of `keys` are of texts that are stored and beyond the token limit: they were truncated, or pooled."""
         places = self._index.find(keys)
-        shards, rows = self._index.unpack(places[places >= 0])
-        return sum(int(self._truncated[number][rows[shards == number]].sum()) for number in np.unique(shards))
+        held = np.flatnonzero(places >= 0)
+        shards, rows = self._index.unpack(places[held])
+        found = np.zeros(len(keys), bool)
+        for number in np.unique(shards):
+            found[held[shards == number]] = self._truncated[number][rows[shards == number]]
+        return found
 
     def _open(self) -> None:
         if not self._read_only and self.folder.is_dir():

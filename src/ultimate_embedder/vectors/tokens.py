@@ -20,8 +20,8 @@ from ultimate_embedder.output import TOKENS_PREFIX
 from ultimate_embedder.state import Damaged, UnfitError
 from ultimate_embedder.vectors.index import KeyIndex
 
-_SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("cut", pa.bool_()), ("ids", pa.list_(pa.int32()))])
-_MAGIC = b"ue-tokens-1\0"
+_SCHEMA = pa.schema([("high", pa.uint64()), ("low", pa.uint64()), ("over", pa.int64()), ("ids", pa.list_(pa.int32()))])
+_MAGIC = b"ue-tokens-2\0"
 _HEADER_BYTES = 64  # keeps the buffers of the Arrow file aligned
 
 
@@ -38,7 +38,7 @@ class _Shard:
     """The token ids of some texts, one after the other."""
 
     keys: np.ndarray
-    truncated: np.ndarray
+    over: np.ndarray
     offsets: np.ndarray
     ids: np.ndarray
 
@@ -73,13 +73,13 @@ class TokenStore:
         with self._lock:
             return self._index.find(keys) >= 0
 
-    def append(self, keys: np.ndarray, rows: Sequence[np.ndarray], truncated: np.ndarray) -> None:
-        """Store the token ids of some texts."""
+    def append(self, keys: np.ndarray, rows: Sequence[np.ndarray], over: np.ndarray) -> None:
+        """Store the token ids of some texts, and how many tokens of each are beyond the token limit."""
         if not len(keys):
             return
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int32)
         ids = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(rows).astype(np.int32)))
-        columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), pa.array(np.asarray(truncated, bool)), ids]
+        columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), pa.array(np.asarray(over, np.int64)), ids]
         body = pa.BufferOutputStream()
         with pa.ipc.new_file(body, _SCHEMA) as writer:
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
@@ -95,18 +95,18 @@ class TokenStore:
             self._adopt(_parse(pa.memory_map(str(path)).read_buffer().slice(_HEADER_BYTES)))
 
     def read(self, keys: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Token ids of `keys`, in their order, and which of their texts were truncated; every key must be stored."""
+        """Token ids of `keys`, in their order, and the tokens beyond the limit; every key must be stored."""
         with self._lock:
             shards, places = self._index.unpack(self._index.find(keys))
             rows: list[np.ndarray] = [np.empty(0, np.int32)] * len(keys)
-            truncated = np.zeros(len(keys), bool)
+            over = np.zeros(len(keys), np.int64)
             for number in np.unique(shards):
                 shard = self._shards[number]
                 for row in np.flatnonzero(shards == number):
                     place = places[row]
                     rows[row] = shard.ids[shard.offsets[place] : shard.offsets[place + 1]]
-                    truncated[row] = shard.truncated[place]
-        return rows, truncated
+                    over[row] = shard.over[place]
+        return rows, over
 
     def remove(self) -> None:
         """Delete the store, when every model has its vectors."""
@@ -172,7 +172,7 @@ def _parse(content: pa.Buffer) -> _Shard:
     ids = batch.column("ids")
     return _Shard(
         keys=np.stack([batch.column("high").to_numpy(), batch.column("low").to_numpy()], axis=1),
-        truncated=batch.column("cut").to_numpy(zero_copy_only=False),
+        over=batch.column("over").to_numpy(),
         offsets=ids.offsets.to_numpy(),
         ids=ids.values.to_numpy(zero_copy_only=False),
     )
@@ -180,6 +180,8 @@ def _parse(content: pa.Buffer) -> _Shard:
 
 def _check(shard: _Shard, limits: TokenLimits | None) -> None:
     lengths = np.diff(shard.offsets)
+    if (shard.over < 0).any():
+        raise UnfitError("it has texts of fewer tokens than none")
     if len(shard.offsets) != len(shard.keys) + 1 or shard.offsets[0] < 0 or (lengths < 0).any():
         raise UnfitError("its texts overlap")
     if shard.offsets[-1] > len(shard.ids) or (len(shard.ids) and shard.ids.min() < 0):
