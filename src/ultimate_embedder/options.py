@@ -7,7 +7,7 @@ Annotations are evaluated here (no `from __future__ import annotations`), as the
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 # the lists of valid values belong to the parts that implement them
 from ultimate_embedder.config import (
@@ -19,6 +19,7 @@ from ultimate_embedder.config import (
     PRECISIONS,
     BatchTokens,
     Companions,
+    Input,
     ModelChoice,
     Option,
     Precision,
@@ -26,19 +27,21 @@ from ultimate_embedder.config import (
     at_least,
     devices_from_environment,
     existing_folder,
+    expand_pattern,
     hub_access,
     one_of,
     parse_model_choice,
     parse_names,
     parse_share,
     parse_size,
+    read_inputs,
     read_options,
     split_words,
 )
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
-from ultimate_embedder.output import Output, summary_problem
+from ultimate_embedder.output import Output, collection_name_problem, summary_problem
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline, parse_duration
 from ultimate_embedder.vectors import FUSIONS
@@ -58,12 +61,6 @@ Words = str | Iterable[str]
 """A comma-separated string, or a list of strings."""
 
 
-def _chunk_folder(value: Folder, option: str) -> Path:
-    if not Path(value).exists():
-        raise UsageError(f"{value} does not exist. Give the folder that holds your chunk files.")
-    return Path(value)
-
-
 def _output_folder(value: Folder, option: str) -> Path:
     output = Path(value)
     if output.exists() and not output.is_dir():
@@ -71,14 +68,21 @@ def _output_folder(value: Folder, option: str) -> Path:
     return output
 
 
-def _check_output(output: Path, chunks: Path) -> None:
+def _check_output(output: Path, inputs: tuple[Input, ...]) -> None:
     """Reject an output folder in which chunk files could be overwritten."""
-    if output.resolve() == chunks.resolve():
+    paths = [found for each in inputs if isinstance(each, Path) for found in expand_pattern(each)]
+    if any(output.resolve() == path.resolve() for path in paths):
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
     if output.is_dir() and not Output(output).lock_path.exists() and any(output.glob("*_chunks.json")):
         raise UsageError(
             f"--output {output} contains chunk files. Give another folder, so that they are not overwritten."
         )
+
+
+def _collection_name(value: str, option: str) -> str:
+    if problem := collection_name_problem(value) if isinstance(value, str) else "is not text":
+        raise UsageError(f"{option} {value!r}: a name of a collection that {problem}. Give another.")
+    return value
 
 
 def _summary_file(value: Folder, option: str) -> Path:
@@ -121,17 +125,22 @@ def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchT
 
 def make_config(
     chunks: Annotated[
-        Folder,
+        Folder | Iterable[Any],
         Option(
-            "folder of chunk files; each subfolder is a collection",
+            "chunk files, folders of them (each subfolder is a collection), patterns such as 'c/*.csv', or - for "
+            "standard input",
             BASICS,
             "CHUNKS",
             positional=True,
-            read=_chunk_folder,
+            read=read_inputs,
         ),
     ],
     output: Annotated[Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", read=_output_folder)],
     *,
+    name: Annotated[
+        str | None,
+        Option("make one collection of everything, with this name", BASICS, "NAME", read=_collection_name),
+    ] = None,
     collections: Annotated[
         Words | None, Option("embed only these collections", BASICS, "NAME,...", default="all", read=parse_names)
     ] = None,

@@ -20,8 +20,8 @@ def add_commands(commands: Commands) -> None:
         "embed",
         _embed,
         help="compute vectors of chunk files and write exports",
-        usage="%(prog)s CHUNKS --output DIR [options]",
-        description="Embed every collection below CHUNKS. To resume after an interruption, or after adding chunks, "
+        usage="%(prog)s CHUNKS ... --output DIR [options]",
+        description="Embed every collection of CHUNKS. To resume after an interruption, or after adding chunks, "
         "run the same command again: stored vectors are reused.",
         epilog="Exit codes: 0 all done, 1 a collection failed or nothing was found, 2 invalid usage, 3 stopped "
         "early by a deadline or a signal.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from ultimate_embedder.cli.process import EXIT_USAGE
@@ -69,7 +70,8 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], n
 def _add_option(target: argparse._ActionsContainer, option: DeclaredOption) -> None:
     text = option.help.replace("%", "%%")
     if option.about.positional:
-        target.add_argument(option.name, metavar=option.flag, help=text)
+        # a list of strings would be texts
+        target.add_argument(option.name, metavar=option.flag, help=text, nargs="+", type=Path)
     elif option.is_switch:
         target.add_argument(option.flag, dest=option.name, action="store_true", help=text)
     else:
