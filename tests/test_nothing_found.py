@@ -13,7 +13,7 @@ from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.compat.script import main as v5
 
-LOOKED_FOR = "looked for *_chunks.json, *.jsonl, *.ndjson or *.parquet"
+LOOKED_FOR = "looked for *.json, *.jsonl, *.ndjson, *.csv, *.tsv, *.parquet, *.arrow or *.feather"
 MISSING_MODEL = "bge-m3"  # nothing found is told without a model: none is resolved, let alone fetched
 
 
@@ -21,7 +21,7 @@ MISSING_MODEL = "bge-m3"  # nothing found is told without a model: none is resol
 def no_chunks(tmp_path: Path) -> Path:
     """A folder of files that are none of ours."""
     (tmp_path / "chunks" / "docs" / "deep").mkdir(parents=True)
-    for name in ("a.csv", "docs/b.CSV", "docs/deep/c.pdf"):
+    for name in ("a.log", "docs/b.LOG", "docs/deep/c.tif"):
         (tmp_path / "chunks" / name).write_text("x")
     return tmp_path / "chunks"
 
@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_python_has_the_error_in_the_summary(no_chunks: Path, tmp_path: Path) -> None:
     summary = embed(no_chunks, tmp_path / "out", models=MISSING_MODEL, quiet=True)
-    expected = f"no chunk files below {no_chunks}: {LOOKED_FOR}; found 2 .csv, 1 .pdf, which are not chunk files"
+    expected = f"no chunk files below {no_chunks}: {LOOKED_FOR}; found 2 .log, 1 .tif, which are not chunk files"
     assert (summary.ok, summary.error, summary.collections) == (False, expected, [])
     assert read(tmp_path / "out" / "summary.json")["error"] == expected
 
@@ -45,7 +45,7 @@ def test_the_command_line_prints_it_and_exits_with_1(
     code = main(["embed", str(no_chunks), "--output", str(tmp_path / "out"), "--quiet", *more])
     printed = capsys.readouterr().out
     assert code == 1
-    assert f"{LOOKED_FOR}; found 2 .csv, 1 .pdf, which are not chunk files" in printed
+    assert f"{LOOKED_FOR}; found 2 .log, 1 .tif, which are not chunk files" in printed
     if not more:
         assert len(printed.splitlines()) == 2
 
@@ -56,7 +56,7 @@ def test_the_v5_script_writes_it_and_exits_with_1(
     code = v5(["--chunks-root", str(no_chunks), "--output-root", str(tmp_path / "out"), "--model", MISSING_MODEL])
     assert code == 1
     summary = read(tmp_path / "out" / "embedding_summary.json")
-    assert summary["error"].startswith(f"no chunk files below {no_chunks}: {LOOKED_FOR}; found 2 .csv, 1 .pdf")
+    assert summary["error"].startswith(f"no chunk files below {no_chunks}: {LOOKED_FOR}; found 2 .log, 1 .tif")
     assert summary["collections"] == []
     assert read(tmp_path / "out" / "summary.json")["error"] == summary["error"]
     assert summary["error"] in capsys.readouterr().out
@@ -95,13 +95,12 @@ def test_a_collection_that_was_asked_for_and_has_other_files_is_described(
     summary = embed(chunks, tmp_path / "out", collections="notes", quiet=True)
     assert summary.error is not None
     assert "There are: docs." in summary.error
-    assert summary.error.endswith(
-        f"{chunks / 'notes'} has no chunk files: {LOOKED_FOR}; found 1 .md, which are not chunk files"
-    )
+    found = f"{chunks / 'notes'} has no chunk files: {LOOKED_FOR}; found 1 .md, which are not chunk files"
+    assert f"{found}. Split documents into chunks first" in summary.error
 
 
 def test_the_last_event_has_the_error(no_chunks: Path, tmp_path: Path) -> None:
     embed(no_chunks, tmp_path / "out", quiet=True)
     last = json.loads((tmp_path / "out" / "events.jsonl").read_text("utf-8").splitlines()[-1])
     assert last["event"] == "RunFinished"
-    assert "found 2 .csv, 1 .pdf" in last["error"]
+    assert "found 2 .log, 1 .tif" in last["error"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ultimate_embedder.config import RunConfig
+from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
@@ -501,4 +501,4 @@ def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return valid_unicode(str(value)) if isinstance(value, Path | str) else value
+    return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

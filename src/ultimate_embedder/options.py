@@ -7,7 +7,7 @@ Annotations are evaluated here (no `from __future__ import annotations`), as the
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 # the lists of valid values belong to the parts that implement them
 from ultimate_embedder.config import (
@@ -20,6 +20,7 @@ from ultimate_embedder.config import (
     PRECISIONS,
     BatchTokens,
     Companions,
+    Input,
     ModelChoice,
     Option,
     Overlong,
@@ -28,12 +29,14 @@ from ultimate_embedder.config import (
     at_least,
     devices_from_environment,
     existing_folder,
+    expand_pattern,
     hub_access,
     one_of,
     parse_model_choice,
     parse_names,
     parse_share,
     parse_size,
+    read_inputs,
     read_options,
     split_words,
     weighted_choice,
@@ -41,7 +44,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
-from ultimate_embedder.output import Output, summary_problem
+from ultimate_embedder.output import Output, collection_name_problem, summary_problem
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline, parse_duration
 from ultimate_embedder.vectors import FUSIONS
@@ -61,12 +64,6 @@ Words = str | Iterable[str]
 """A comma-separated string, or a list of strings."""
 
 
-def _chunk_folder(value: Folder, option: str) -> Path:
-    if not Path(value).exists():
-        raise UsageError(f"{value} does not exist. Give the folder that holds your chunk files.")
-    return Path(value)
-
-
 def _output_folder(value: Folder, option: str) -> Path:
     output = Path(value)
     if output.exists() and not output.is_dir():
@@ -74,25 +71,32 @@ def _output_folder(value: Folder, option: str) -> Path:
     return output
 
 
-def _check_output(output: Path, chunks: Path) -> None:
+def _check_output(output: Path, inputs: tuple[Input, ...]) -> None:
     """Reject an output folder in which chunk files could be overwritten."""
-    if output.resolve() == chunks.resolve():
+    paths = [found for each in inputs if isinstance(each, Path) for found in expand_pattern(each)]
+    if any(output.resolve() == path.resolve() for path in paths):
         raise UsageError(f"--output {output} is the chunk folder itself. Give another folder.")
     if not output.is_dir() or Output(output).lock_path.exists():
         return
-    if any(output.glob("*_chunks.json")) or _is_collection_of(chunks, output):
+    if any(output.glob("*_chunks.json")) or any(_is_collection_of(path, output) for path in paths):
         raise UsageError(
             f"--output {output} contains chunk files. Give another folder, so that they are not overwritten."
         )
 
 
 def _is_collection_of(chunks: Path, folder: Path) -> bool:
-    """Whether a folder below the chunk folder has chunk files in it: as an output it would be skipped from then on."""
+    """Whether a folder below a chunk folder has chunk files in it: as an output it would be skipped from then on."""
     if not folder.resolve().is_relative_to(chunks.resolve()):
         return False
     from ultimate_embedder.chunks import is_chunk_file  # imports numpy
 
     return any(is_chunk_file(path) for path in folder.iterdir())
+
+
+def _collection_name(value: str, option: str) -> str:
+    if problem := collection_name_problem(value) if isinstance(value, str) else "is not text":
+        raise UsageError(f"{option} {value!r}: a name of a collection that {problem}. Give another.")
+    return value
 
 
 def _summary_file(value: Folder, option: str) -> Path:
@@ -138,19 +142,25 @@ def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchT
 
 def make_config(
     chunks: Annotated[
-        Folder,
+        Folder | Iterable[Any],
         Option(
-            "folder of chunk files; each subfolder is a collection",
+            "chunk files, folders of them (each subfolder is a collection), patterns such as 'c/*.csv', or - for "
+            "standard input",
             BASICS,
             "CHUNKS",
             positional=True,
-            read=_chunk_folder,
+            several=True,
+            read=read_inputs,
         ),
     ],
     output: Annotated[
         Folder, Option("folder for vectors, exports and summary", BASICS, "DIR", short="-o", read=_output_folder)
     ],
     *,
+    name: Annotated[
+        str | None,
+        Option("make one collection of everything, with this name", BASICS, "NAME", read=_collection_name),
+    ] = None,
     collections: Annotated[
         Words | None, Option("embed only these collections", BASICS, "NAME,...", default="all", read=parse_names)
     ] = None,

@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
 
-from ultimate_embedder.chunks import ChunkTable, Discovery, find_collections, load_chunks
+from ultimate_embedder.chunks import ChunkTable, Discovery, find_collections, load_chunks, spooled
 from ultimate_embedder.config import RunConfig, suggest
 from ultimate_embedder.errors import (
     DevicesLostError,
@@ -59,6 +58,7 @@ from ultimate_embedder.export import (
     target_collection_name,
     write_exports,
 )
+from ultimate_embedder.files import is_temporary
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import model_name, require_backend
 from ultimate_embedder.names import same_name
@@ -75,7 +75,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None = None) -> None:
-    """Embed every collection below `config.chunks`; one that fails does not stop the others.
+    """Embed every collection of `config.chunks`; one that fails does not stop the others.
 
     `session` may hold devices and models that an earlier run has opened.
     """
@@ -84,16 +84,18 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
     with ExitStack() as stack:
         links = Output(config.output).replaced_links()
         held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
-        emit(RunStarted(options=config, chunks=str(config.chunks), output=str(config.output)))
+        emit(RunStarted(options=config, chunks=", ".join(map(str, config.chunks)), output=str(config.output)))
         for message in (*held.notes, *links) if held is not None else ():
             emit(Warned(message=message))
         if held is not None:
             _remove_leftovers(config.output, emit)
+        config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
         found = _discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
             return
-        _check_names(found.collections, config)
+        for message in _check_collections(found.collections, config):
+            emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
         session.passes_for()  # what cannot be fused is refused now
@@ -111,7 +113,8 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
     # cards may have other numbers here than they had there, where one of them is not in the machine any more
     opened = open_session(work.config, lambda event: None, stop, must_exist=False)
     session = replace(opened, emit=emit, faults=Faults(work.deaths))
-    found = find_collections(work.config.chunks, work.collections, skip=work.config.output)
+    config = work.config
+    found = find_collections(config.paths, work.collections, config.output, config.name)
     with contextlib.suppress(DevicesLostError):  # the other process knows what to do next
         for collection in found.collections:
             _embed_collection(collection, session)
@@ -121,6 +124,16 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
 
 def _held(config: RunConfig, emit: Emit, stop: StopSwitch) -> AbstractContextManager[HeldOutput]:
     return hold_output(config.output, report=lambda message: emit(Warned(message=message)), on_lost=stop.stop)
+
+
+@contextlib.contextmanager
+def _on_disk(config: RunConfig, stop: StopSwitch) -> Iterator[tuple[Path, ...]]:
+    """The inputs as paths: what is not in a file yet is written to one, in the output unless nothing may be written."""
+    with ExitStack() as stack:
+        folder = config.output
+        if config.dry_run:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
+        yield stack.enter_context(spooled(config.chunks, folder, stop.check))
 
 
 def _embed_collections(collections: Sequence[Collection], session: Session, held: HeldOutput | None) -> None:
@@ -180,7 +193,7 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
 
 
 def _discover(config: RunConfig, emit: Emit) -> Discovery:
-    found = find_collections(config.chunks, config.collections, skip=config.output)
+    found = find_collections(config.paths, config.collections, config.output, config.name)
     for message in (*found.warnings, *_unknown_names(config, found.collections)):
         emit(Warned(message=message))
     for name in found.missing:
@@ -188,25 +201,51 @@ def _discover(config: RunConfig, emit: Emit) -> Discovery:
     return found
 
 
-def _check_names(collections: Sequence[Collection], config: RunConfig) -> None:
-    """Refuse collections that would become one folder or one collection in Qdrant, before anything is computed."""
-    folders: dict[str, str] = {}
-    targets: dict[str, str] = {}
+def _check_collections(collections: Sequence[Collection], config: RunConfig) -> Iterator[str]:
+    """What is wrong with names and folders, before anything is computed.
+
+    Yields warnings; raises `UsageError` for collections that would overwrite each other, or their own chunk files.
+    """
+    bad = [f"{each.name}: {each.problem}" for each in collections if each.problem is not None]
+    problems = list(_name_problems([each for each in collections if each.problem is None], config))
+    if problems:
+        raise UsageError(" ".join([*problems, *bad]))
+    if bad:
+        others = " The others are embedded." if len(bad) < len(collections) else ""
+        yield f"cannot be embedded: {' '.join(bad)}{others}"
+    for path in config.paths:
+        if path.resolve().parent.is_relative_to(config.output.resolve()) and not is_temporary(path.parent.name):
+            yield f"the input {path} is inside the --output {config.output}; the two are better kept apart"
+
+
+def _name_problems(collections: Sequence[Collection], config: RunConfig) -> Iterator[str]:
+    """Collections that would be one folder, one collection in Qdrant, or a folder of chunk files."""
+    folders: dict[str, Collection] = {}
+    targets: dict[str, Collection] = {}
     models = [model_name(choice.name) for choice in config.models]
-    for name in [collection.name for collection in collections if collection.problem is None]:
+    for collection in collections:
+        name = collection.name
         if config.summary and (problem := summary_problem(config.output, config.summary, [name])):
-            raise UsageError(f"--summary {config.summary} {problem}. Choose another file.")
+            yield f"--summary {config.summary} {problem}. Choose another file."
+        own = (config.output / name).resolve()
+        if any(file.resolve().is_relative_to(own) for file in (collection.folder, *collection.files[:1])):
+            yield f"the vectors of {name} would be written to {own}, among its chunk files. Give another --output."
         target = _target_name(name, models[:1] if name in config.no_ensemble else models, config)
-        if (other := folders.setdefault(same_name(name), name)) != name:
-            _refuse_together(other, name, "one folder on a disk that ignores case")
-        if (other := targets.setdefault(target, name)) != name:
-            _refuse_together(other, name, f"the Qdrant collection {target}")
+        if (other := folders.setdefault(same_name(name), collection)) is not collection:
+            yield _both(other, collection, "one folder on a disk that ignores case")
+        elif (other := targets.setdefault(target, collection)) is not collection:
+            yield _both(other, collection, f"the Qdrant collection {target}")
 
 
-def _refuse_together(one: str, other: str, same: str) -> NoReturn:
-    raise UsageError(
-        f"the collections {one} and {other} would both be {same}. Rename one of them, or embed one at a time: "
-        "each with --collections, and into an --output of its own."
+def _both(one: Collection, other: Collection, same: str) -> str:
+    if one.name == other.name:
+        return (
+            f"{one.place} and {other.place} would both be the collection {one.name}. Rename one of them, or give "
+            "--name to make one collection of everything."
+        )
+    return (
+        f"the collections {one.name} and {other.name} would both be {same}. Rename one of them, or embed one at a "
+        "time: each with --collections, and into an --output of its own."
     )
 
 

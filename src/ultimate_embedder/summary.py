@@ -269,6 +269,8 @@ class RunOptions(_Part):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
+    chunks: list[str] = Field(default_factory=list, description="the inputs, as they were given")
+    name: str | None = Field(None, description="the name of the only collection, if one was given")
     models: list[ChosenModel] = Field(default_factory=list)
     mode: str = "auto"
     fusion: str = "named"
@@ -280,6 +282,11 @@ class RunOptions(_Part):
     dim: int | None = None
     gradient_checkpointing: bool = False
     dry_run: bool = False
+
+    @field_validator("chunks", mode="before")
+    @classmethod
+    def _one_input(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value  # earlier versions had only one
 
 
 class RunSummary(_Part):

@@ -95,6 +95,11 @@ class Collection:
     problem: str | None = None
     """Why it cannot be embedded, if that is known."""
 
+    @property
+    def place(self) -> Path:
+        """Where it is, for messages."""
+        return self.files[0] if len(self.files) == 1 else self.folder
+
 
 @dataclass(frozen=True)
 class Prompt:

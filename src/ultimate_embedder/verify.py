@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ultimate_embedder.chunks import find_collections, load_chunks, text_key
-from ultimate_embedder.config import HubAccess
+from ultimate_embedder.config import HubAccess, expand_pattern
 from ultimate_embedder.errors import ModelError, UltimateEmbedderError
 from ultimate_embedder.export import (
     PointsFile,
@@ -260,19 +260,28 @@ class _Verifier:
             with open(collection.jsonl, "rb") as lines:
                 chosen = _choose(lines, self._sample)
             return _Sample([json.loads(line)["payload"]["text"] for line in chosen])
-        if self._summary is not None and self._summary.chunks and Path(self._summary.chunks).exists():
+        if self._chunk_paths():
             return _Sample(_choose(self._chunk_texts(collection), self._sample))
         where = f"not at {self._summary.chunks}" if self._summary else "at an unknown path, as there is no summary"
         names = f"{collection.points_file.name} and {collection.jsonl.name}"
         raise ModelError(f"there are no texts to recompute vectors from: no {names}, and the chunk files are {where}")
 
+    def _chunk_paths(self) -> list[Path]:
+        """The inputs of the run, those that are left."""
+        if self._summary is None:
+            return []
+        given = self._summary.options.chunks if self._summary.options else [self._summary.chunks]
+        return [path for each in given if each for path in expand_pattern(Path(each)) if path.exists()]
+
     def _chunk_texts(self, collection: CollectionOutput) -> Iterator[str]:
         """Texts in the chunk files that have a vector in any pass."""
-        root = Path(self._summary.chunks if self._summary else "")
+        options = self._summary.options if self._summary else None
+        name = options.name if options else None
         identities = [read_identity(stored.folder) for stored in collection.passes]
         stores = [VectorStore(collection.store, each, read_only=True) for each in identities if each is not None]
         with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
-            for found in find_collections(root, (collection.name,), skip=self._output.folder).collections:
+            inputs, skip = self._chunk_paths(), self._output.folder
+            for found in find_collections(inputs, (collection.name,), skip, name).collections:
                 table = load_chunks(found, CollectionOutput(Path(scratch)).chunk_table, lambda event: None).table
                 held = np.logical_or.reduce([store.holds(table.keys) for store in stores])
                 for block in table.blocks(held):

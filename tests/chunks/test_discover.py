@@ -14,7 +14,7 @@ from ultimate_embedder.chunks.discover import find_collections, is_chunk_file
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.output import LOCK_NAME
 
-NAMES = "*_chunks.json, *.jsonl, *.ndjson or *.parquet"
+NAMES = "*.json, *.jsonl, *.ndjson, *.csv, *.tsv, *.parquet, *.arrow or *.feather"
 
 
 def put(path: Path) -> Path:
@@ -111,7 +111,7 @@ def test_a_chunk_file_is_known_by_its_name(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["docs_processing_summary.json", "a.json", "._a_chunks.json", "a_chunks.json.bak", "a_chunks.txt", "chunks"],
+    ["docs_processing_summary.json", "a.log", "._a_chunks.json", "a_chunks.json.bak", "a_chunks.txt", "chunks"],
 )
 def test_other_files_are_not_chunk_files(tmp_path: Path, name: str) -> None:
     assert not is_chunk_file(put(tmp_path / name))
@@ -288,28 +288,32 @@ def test_a_wanted_collection_that_is_missing_is_named_with_a_suggestion(tmp_path
 
 
 def test_nothing_found_names_what_is_there_by_suffix_most_first(tmp_path: Path) -> None:
-    for name in ("a.csv", "docs/b.csv", "docs/deep/x_processing_summary.json", "docs/README", "docs/.hidden"):
+    for name in ("a.log", "docs/b.log", "docs/deep/x_processing_summary.json", "docs/README", "docs/.hidden"):
         put(tmp_path / name)
     (tmp_path / "docs" / "folder.md").mkdir()
     put(tmp_path / ".git" / "config")
     assert find_collections(tmp_path).nothing_found == (
         f"no chunk files below {tmp_path}: looked for {NAMES}; "
-        "found 2 .csv, 1 .json, 1 without a suffix, which are not chunk files"
+        "found 2 .log, 1 .json, 1 without a suffix, which are not chunk files"
     )
 
 
-def test_where_something_is_found_other_files_are_not_counted(tmp_path: Path) -> None:
-    put(tmp_path / "a.csv")
-    put(tmp_path / "docs" / "a_chunks.json")
-    assert find_collections(tmp_path).nothing_found is None
+def test_where_something_is_found_other_files_are_left_out_and_that_is_said_once(tmp_path: Path) -> None:
+    for name in ("a.log", "docs/a_chunks.json", "docs/b.pdf", "docs/deep/c.pdf", "docs/.hidden", "code/b_chunks.json"):
+        put(tmp_path / name)
+    discovery = find_collections(tmp_path)
+    assert discovery.nothing_found is None
+    assert discovery.warnings == ("left out: 2 .pdf, 1 .log (not chunk files)",)
+    assert find_collections(tmp_path, wanted=("docs",)).warnings == ("left out: 2 .pdf (not chunk files)",)
+    assert find_collections(tmp_path, wanted=("code",)).warnings == ()
 
 
 def test_other_files_are_counted_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ultimate_embedder.chunks.discover.MOST_COUNTED", 3)
+    monkeypatch.setattr("ultimate_embedder.chunks.left_out.MOST_COUNTED", 3)
     for number in range(10):
-        put(tmp_path / f"{number}.csv")
+        put(tmp_path / f"{number}.log")
     message = find_collections(tmp_path).nothing_found or ""
-    assert message.endswith("found 4 .csv (not all were counted), which are not chunk files")
+    assert message.endswith("found 4 .log (not all were counted), which are not chunk files")
 
 
 def test_of_many_suffixes_some_are_named(tmp_path: Path) -> None:
@@ -328,6 +332,6 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path, monkeypa
 
 
 def test_an_output_among_the_chunks_is_not_counted(tmp_path: Path) -> None:
-    put(tmp_path / "out" / "docs" / "points.csv")
+    put(tmp_path / "out" / "docs" / "points.log")
     put(tmp_path / "out" / LOCK_NAME)
     assert (find_collections(tmp_path).nothing_found or "").endswith("found no files")

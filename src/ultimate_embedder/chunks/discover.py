@@ -1,29 +1,27 @@
-"""Find the collections below a folder: its subfolders that contain chunk files."""
+"""Find the collections of a run: subfolders that contain chunk files, files that were named, what a pattern matches."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ultimate_embedder.chunks.formats import chunk_file_names, find_format
-from ultimate_embedder.config import suggest
+from ultimate_embedder.chunks.formats import chunk_file_names, find_format, stem
+from ultimate_embedder.chunks.layouts import is_dataset, known_layout
+from ultimate_embedder.chunks.left_out import LeftOut, count_suffixes, first_few, how_to_chunk, some_of
+from ultimate_embedder.config import expand_pattern, is_pattern, suggest
+from ultimate_embedder.errors import UsageError
 from ultimate_embedder.names import same_name
 from ultimate_embedder.output import LOCK_NAME, Output, collection_name_problem
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import Collection
 
-MOST_COUNTED = 10_000  # files that are no chunk files, where there are no others
-MOST_LISTED = 8
-
 
 @dataclass(frozen=True)
 class Discovery:
-    """The collections that were found, requested names that were not, and warnings about skipped folders."""
+    """The collections that were found, requested names that were not, and warnings about what is left out."""
 
     collections: tuple[Collection, ...]
     missing: tuple[str, ...]
@@ -32,33 +30,54 @@ class Discovery:
     """Where there are no collections: what was looked for, where, and what is there instead."""
 
 
-def find_collections(root: Path, wanted: tuple[str, ...] = (), skip: Path | None = None) -> Discovery:
-    """Find every collection below `root`, or only the `wanted` ones; the folder `skip` is not searched."""
+def find_collections(
+    inputs: Path | Iterable[Path],
+    wanted: tuple[str, ...] = (),
+    skip: Path | None = None,
+    name: str | None = None,
+) -> Discovery:
+    """Find every collection of the inputs, or only the `wanted` ones; the folder `skip` is not searched.
+
+    With a `name`, all that is found is one collection of that name.
+    """
+    given = [inputs] if isinstance(inputs, Path) else list(inputs)
     search = _Search(skip)
-    if root.is_file():
-        collections = [_collection(_stem(root), root, root.parent, (root,))]
-    else:
-        collections = _collections_below(root, search)
-    found = _select(tuple(collections), tuple(map(valid_unicode, wanted)), search.warnings)
+    collections = [collection for path in given for collection in _collections_of(path, search)]
+    if name is not None and collections:
+        collections = [_together(collections, name)]
+    found = _select(tuple(collections), tuple(map(valid_unicode, wanted)), search)
     if found.collections:
         return found
+    places = first_few([str(path) for path in given])
     if collections:
-        return dataclasses.replace(found, nothing_found=_none_of(wanted, root, collections, skip))
-    return dataclasses.replace(found, nothing_found=f"no chunk files below {root}: {_instead(root, skip)}")
+        return dataclasses.replace(found, nothing_found=_none_of(wanted, given, places, collections, skip))
+    roots = [found for path in given for found in expand_pattern(path)]
+    return dataclasses.replace(found, nothing_found=f"no chunk files below {places}: {_instead(roots, skip)}")
+
+
+def _collections_of(path: Path, search: _Search) -> Iterator[Collection]:
+    """Yield the collections of one input."""
+    for found in expand_pattern(path):
+        if found.is_dir():
+            yield from _collections_below(found, search)
+        elif not is_pattern(path) or search.is_chunk_file(found):  # a file that was named is read whatever its name is
+            yield _collection(_name_of(found), found, found.parent, (found,))
 
 
 def _collections_below(root: Path, search: _Search) -> list[Collection]:
     name = root.resolve().name or "chunks"
+    if is_dataset(root):  # its subfolders, if it has any, are splits
+        files = search.chunk_files(root)
+        return [_collection(name, root, root, files)] if files else []
     entries = search.entries(root)
     folders = sorted(entry for entry in entries if search.may_enter(entry))
     collections = []
-    if direct := tuple(sorted(file for file in entries if is_chunk_file(file))):
+    if direct := tuple(sorted(file for file in entries if file not in folders and search.is_chunk_file(file))):
         while any(same_name(folder.name) == same_name(name) for folder in folders):
             name += "-root"
         collections.append(_collection(name, root, root, direct))
     for folder in folders:
-        files = tuple(sorted(file for file in search.walk(folder) if is_chunk_file(file)))
-        if files:
+        if files := search.chunk_files(folder):
             collections.append(_collection(folder.name, folder, folder, files))
         else:
             search.warnings.append(f"{folder}: skipped, as it has no chunk files (named {chunk_file_names()})")
@@ -72,48 +91,56 @@ def _collection(name: str, named: Path, folder: Path, files: tuple[Path, ...]) -
     return Collection(valid_unicode(name), folder, files, sentence)
 
 
+def _together(collections: Sequence[Collection], name: str) -> Collection:
+    """All files as one collection, each once, named by their paths below the folder that holds all."""
+    try:
+        folder = Path(os.path.commonpath([collection.folder.resolve() for collection in collections]))
+    except ValueError:
+        raise UsageError(f"--name {name}: the inputs are on different drives. Copy them to one.") from None
+    files = dict.fromkeys(file.resolve().parent / file.name for each in collections for file in each.files)
+    return Collection(name, folder, tuple(files))
+
+
 def is_chunk_file(path: Path) -> bool:
-    """Whether a file is a chunk file, by its name; one that cannot be read, such as a broken link, is one too."""
-    # os.path: unlike Path.is_dir it does not raise for a file in a folder without permission
-    return not path.name.startswith(".") and find_format(path) is not None and not os.path.isdir(path)  # noqa: PTH112
+    """Whether a file is a chunk file, by its name and, if that does not tell, by its content."""
+    return _Search(None).is_chunk_file(path)
 
 
-def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], warnings: list[str]) -> Discovery:
+def _select(collections: tuple[Collection, ...], wanted: tuple[str, ...], search: _Search) -> Discovery:
     if not wanted:
-        return Discovery(collections, (), tuple(warnings))
+        left = search.left_out.sentence() if collections else None
+        return Discovery(collections, (), (*search.warnings, *([left] if left else [])))
     names = [collection.name for collection in collections]
     missing = tuple(name for name in wanted if name not in names)
     chosen = tuple(collection for collection in collections if collection.name in wanted)
     starts = tuple(f"{collection.folder}{end}" for collection in chosen for end in (":", os.sep))
-    about_chosen = [message for message in warnings if message.startswith(starts)]
+    about_chosen = [message for message in search.warnings if message.startswith(starts)]
+    if left := search.left_out.below([collection.folder for collection in chosen]).sentence():
+        about_chosen.append(left)
     absent = [f"collection {name} does not exist.{suggest(name, names)}" for name in missing]
     return Discovery(chosen, missing, (*about_chosen, *absent))
 
 
-def _none_of(wanted: tuple[str, ...], root: Path, collections: list[Collection], skip: Path | None) -> str:
+def _none_of(
+    wanted: tuple[str, ...], given: list[Path], places: str, collections: list[Collection], skip: Path | None
+) -> str:
     """Say that the collections that were asked for are not there, and what is."""
-    there = _first_few([collection.name for collection in collections])
-    message = f"none of the collections that were asked for is below {root}: {', '.join(wanted)}. There are: {there}"
-    folders = [root / name for name in wanted if root.is_dir() and _Search(skip).may_enter(root / name)]
-    return ". ".join([message, *(f"{folder} has no chunk files: {_instead(folder, skip)}" for folder in folders)])
+    there = first_few([collection.name for collection in collections])
+    message = f"none of the collections that were asked for is below {places}: {', '.join(wanted)}. There are: {there}"
+    candidates = [root / name for root in given for name in wanted if root.is_dir()]
+    folders = [folder for folder in candidates if _Search(skip).may_enter(folder)]
+    return ". ".join([message, *(f"{folder} has no chunk files: {_instead([folder], skip)}" for folder in folders)])
 
 
-def _instead(folder: Path, skip: Path | None) -> str:
-    """What was looked for below a folder that has no chunk files, and which files are there instead."""
+def _instead(roots: list[Path], skip: Path | None) -> str:
+    """What was looked for where there are no chunk files, and which files are there instead."""
     search = _Search(skip)
-    visible = (file for file in search.walk(folder) if not file.name.startswith(".") and os.path.isfile(file))  # noqa: PTH113
-    suffixes = Counter(file.suffix.lower() for file in itertools.islice(visible, MOST_COUNTED + 1))
-    more = " (not all were counted)" if suffixes.total() > MOST_COUNTED else ""
-    by_count = sorted(suffixes.items(), key=lambda item: (-item[1], item[0] == "", item[0]))
-    kinds = [f"{count} {suffix or 'without a suffix'}" for suffix, count in by_count]
-    found = f"{_first_few(kinds)}{more}, which are not chunk files" if kinds else "no files"
+    below = (file for root in roots for file in (search.walk(root) if root.is_dir() else [root]))
+    visible = (file for file in below if not file.name.startswith(".") and os.path.isfile(file))  # noqa: PTH113
+    files = some_of(visible)
+    found = f"{count_suffixes(files)}, which are not chunk files" if files else "no files"
     refused = f"; cannot be listed: {search.unlisted} of the folders" if search.unlisted else ""
-    return f"looked for {chunk_file_names()}; found {found}{refused}"
-
-
-def _first_few(words: list[str]) -> str:
-    more = len(words) - MOST_LISTED
-    return ", ".join(words[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"looked for {chunk_file_names()}; found {found}{refused}{how_to_chunk(files)}"
 
 
 @dataclass
@@ -122,6 +149,7 @@ class _Search:
 
     skip: Path | None
     warnings: list[str] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
     unlisted: int = 0
 
     def walk(self, top: Path) -> Iterator[Path]:
@@ -141,7 +169,29 @@ class _Search:
                     yield entry
 
     def entries(self, folder: Path) -> list[Path]:
-        """Everything in a folder."""
+        """Everything in a folder that may be a chunk file, or hold some."""
+        layout = known_layout(folder, self._listed(folder))
+        for path, reason in layout.left_out:
+            self.left_out.add(path, reason)
+        return layout.entries
+
+    def chunk_files(self, folder: Path) -> tuple[Path, ...]:
+        """The chunk files below a folder, in a fixed order."""
+        return tuple(sorted(file for file in self.walk(folder) if self.is_chunk_file(file)))
+
+    def is_chunk_file(self, path: Path) -> bool:
+        """Whether a file is a chunk file, or might be if it could be read; if not, it is noted."""
+        # os.path: unlike Path.is_dir it does not raise for a file in a folder without permission
+        if path.name.startswith(".") or os.path.isdir(path):  # noqa: PTH112
+            return False
+        found = find_format(path)
+        reason = found.not_chunks(path) if found else None
+        if found is not None and reason is None:
+            return True
+        self.left_out.add(path, reason)
+        return False
+
+    def _listed(self, folder: Path) -> list[Path]:
         try:
             return [Path(entry.path) for entry in os.scandir(folder)]
         except OSError as error:
@@ -167,5 +217,6 @@ def _is_output(folder: Path) -> bool:
     return os.path.exists(Output(folder).lock_path)  # noqa: PTH110
 
 
-def _stem(file: Path) -> str:
-    return file.stem.removesuffix("_chunks") or file.stem
+def _name_of(file: Path) -> str:
+    name = stem(file)
+    return name.removesuffix("_chunks") or name

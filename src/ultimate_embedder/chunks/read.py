@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ultimate_embedder.chunks.formats import Record, find_format, whole_json
+from ultimate_embedder.chunks.formats import DecompressionError, Record, find_format, guess_format
 from ultimate_embedder.types import Rejected
 
 
 def read_records(path: Path, name: str) -> Iterator[Record | Rejected]:
     """Yield every record of a chunk file, or a `Rejected` for each part that cannot be read."""
-    # a file that the user named may have any name, and most are JSON
-    found = find_format(path) or whole_json.FORMAT
+    read = 0
     try:
-        yield from found.read(path, name)
+        # a file that the user named may have any name
+        for item in (find_format(path) or guess_format(path)).read(path, name):
+            read += not isinstance(item, Rejected)
+            yield item
+    except DecompressionError as error:
+        before = f"; {read:,} records before it were read" if read else ""
+        yield Rejected(name, None, f"{error}{before}")
     except OSError as error:
         yield Rejected(name, None, f"the file cannot be read: {error.strerror or error}")

@@ -55,8 +55,8 @@ def add_commands(commands: Commands) -> None:
         "embed",
         _embed,
         help="compute vectors of chunk files and write exports",
-        usage="%(prog)s CHUNKS -o DIR [options]",
-        description="Embed every collection below CHUNKS. To resume after an interruption, or after adding chunks, "
+        usage="%(prog)s CHUNKS ... -o DIR [options]",
+        description="Embed every collection of CHUNKS. To resume after an interruption, or after adding chunks, "
         "run the same command again: stored vectors are reused.",
         examples=EXAMPLES,
         epilog=CODES,

@@ -176,8 +176,13 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption, may_
     flags = [flag for flag in (option.about.short, option.flag) if flag]
     default = argparse.SUPPRESS if may_be_in_file else None if option.required else option.default
     if option.about.positional:
-        number: Any = {"nargs": "?", "default": default} if may_be_in_file else {}
-        target.add_argument(option.name, metavar=option.flag, help=text, **number)
+        settings: dict[str, Any] = {}
+        if option.about.several or may_be_in_file:
+            settings["nargs"] = "*" if option.about.several else "?"
+            settings["default"] = default
+        if option.about.several:
+            settings["type"] = Path  # a list of strings would be texts
+        target.add_argument(option.name, metavar=option.flag, help=text, **settings)
     elif option.is_switch:
         target.add_argument(*flags, dest=option.name, action="store_true", default=default, help=text)
         if may_be_in_file:  # to turn off what the file turns on

@@ -39,6 +39,8 @@ class Option:
     short: str | None = None
     """A second flag of one letter."""
     positional: bool = False
+    several: bool = False
+    """Whether several paths can be given, as the last of the arguments without a flag."""
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""
     repeatable: bool = False

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ultimate_embedder.config.hub import HubAccess
+from ultimate_embedder.config.inputs import InMemory, Input
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.terminal import valid_unicode
 
@@ -48,8 +49,9 @@ class BatchTokens:
 class RunConfig:
     """All options of a run. The defaults are those of `make_config`."""
 
-    chunks: Path
+    chunks: tuple[Input, ...]
     output: Path
+    name: str | None
     collections: tuple[str, ...]
     models: tuple[ModelChoice, ...]
     mode: str
@@ -93,6 +95,11 @@ class RunConfig:
         of_this = [hint.tokens for hint in self.batch_tokens if hint.model in names]
         return next(iter([*of_this, *of_all]), None)
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The inputs, as far as they are paths: all of them once a run has written the others to files."""
+        return tuple(each for each in self.chunks if isinstance(each, Path))
+
     def as_dict(self) -> dict[str, Any]:
         """The options as plain JSON data, for the summary."""
         return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
@@ -124,4 +131,4 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return valid_unicode(str(value)) if isinstance(value, Path | str) else value
+    return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

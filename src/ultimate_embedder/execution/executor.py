@@ -29,7 +29,7 @@ class TextSource(Protocol):
 class VectorSink(Protocol):
     """Where vectors go."""
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, truncated: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
         """Take the vectors of some texts; `truncated` marks texts beyond the token limit."""
         ...
 

@@ -35,14 +35,22 @@ def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
         ("Chunks.JSON", "JSON"),
         ("a.jsonl", "JSON Lines"),
         ("a_chunks.NDJSON", "JSON Lines"),
+        ("a.json", "JSON"),
+        ("a.json.GZ", "JSON"),
+        ("a.jsonl.zst", "JSON Lines"),
+        ("a.ndjson.gz", "JSON Lines"),
+        ("a.csv", "CSV"),
+        ("a.TSV.gz", "CSV"),
         ("a[1].parquet", "Parquet"),
+        ("data-00000-of-00001.arrow", "Arrow"),
+        ("a.feather", "Arrow"),
     ],
 )
 def test_a_format_is_found_by_the_name_of_the_file(file: str, name: str) -> None:
     assert [each.name for each in FORMATS if each.matches(Path("folder") / file)] == [name]
 
 
-@pytest.mark.parametrize("file", ["a.json", "a.jsonl.bak", "jsonl", "a.txt"])
+@pytest.mark.parametrize("file", ["a.jsonl.bak", "jsonl", "a.txt", "a.gz", "a.parquet.gz", "csv"])
 def test_other_names_have_no_format(file: str) -> None:
     assert find_format(Path(file)) is None
 
@@ -63,5 +71,5 @@ def test_a_format_that_is_added_to_the_list_is_found_read_and_named(tmp_path: Pa
     loaded = load_chunks(found.collections[0], tmp_path / "spool", seen.append)
     assert [text for block in loaded.table.blocks() for text in block.texts] == ["one", "two"]
     assert loaded.rejected == 1
-    assert chunk_file_names() == "*_chunks.json, *.jsonl, *.ndjson, *.parquet or *.toy"
+    assert chunk_file_names() == "*.json, *.jsonl, *.ndjson, *.csv, *.tsv, *.parquet, *.arrow, *.feather or *.toy"
     assert chunk_file_names() in found.warnings[0]

@@ -85,7 +85,7 @@ def test_large_values_are_read_few_at_a_time(read: Read, pool: pa.MemoryPool, mo
 
 
 def test_a_page_beyond_the_limit_is_not_read(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "LARGEST_ROW_GROUP", 4 * MiB)
+    monkeypatch.setattr(parquet, "LARGEST_BATCH", 4 * MiB)
     content = written({"text": ["one"], "m": ["x" * (4 * MiB)]}, use_dictionary=False, write_statistics=False)
     [rejected] = read(content, NAME)
     assert rejected.position == 0
@@ -94,7 +94,7 @@ def test_a_page_beyond_the_limit_is_not_read(read: Read, monkeypatch: pytest.Mon
 
 
 def test_a_row_group_beyond_the_limit_does_not_spoil_the_others(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "LARGEST_ROW_GROUP", 100_000)
+    monkeypatch.setattr(parquet, "LARGEST_BATCH", 100_000)
     numbers = [[1], [2] * 20_000, [3]]
     content = written({"text": ["one", "two", "three"], "n": numbers}, row_group_size=1)
     first, rejected, last = read(content, NAME)
@@ -103,7 +103,7 @@ def test_a_row_group_beyond_the_limit_does_not_spoil_the_others(read: Read, monk
 
 
 def test_the_sizes_in_the_metadata_are_not_trusted(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "LARGEST_ROW_GROUP", 50_000)
+    monkeypatch.setattr(parquet, "LARGEST_BATCH", 50_000)
     content = written({"text": ["x" * 60_000]}, use_dictionary=False, write_statistics=False)
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     size = pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).total_uncompressed_size

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ultimate_embedder.chunks.formats import json_lines, parquet, whole_json
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats import arrow, delimited, json_lines, parquet, whole_json
+from ultimate_embedder.chunks.formats.compressed import DecompressionError
+from ultimate_embedder.chunks.formats.format import (
+    COMPRESSED,
+    ChunkFormat,
+    Record,
+    first_keys,
+    named,
+    uncompressed_name,
+)
+from ultimate_embedder.chunks.formats.guess import guess_suffix
 
 __all__ = [
     "FORMATS",
     "ChunkFormat",
+    "DecompressionError",
     "Record",
     "chunk_file_names",
     "find_format",
     "first_keys",
-    "is_chunk_file",
+    "guess_format",
+    "guess_suffix",
     "named",
+    "stem",
+    "uncompressed_name",
 ]
 
-FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parquet.FORMAT)
+FORMATS: tuple[ChunkFormat, ...] = (
+    whole_json.FORMAT,
+    json_lines.FORMAT,
+    delimited.FORMAT,
+    parquet.FORMAT,
+    arrow.FORMAT,
+)
 
 
 def find_format(path: Path) -> ChunkFormat | None:
@@ -26,12 +45,18 @@ def find_format(path: Path) -> ChunkFormat | None:
     return next((each for each in FORMATS if each.matches(path)), None)
 
 
-def is_chunk_file(path: Path) -> bool:
-    """Whether a path is a chunk file, by its name."""
-    return find_format(path) is not None and path.is_file()
+def guess_format(path: Path) -> ChunkFormat:
+    """The format of a file whose name does not tell, by its first bytes. May raise OSError."""
+    return find_format(Path(path.name + guess_suffix(path))) or whole_json.FORMAT
 
 
 def chunk_file_names() -> str:
     """The file name patterns of chunk files, for messages."""
     *others, last = [pattern for each in FORMATS for pattern in each.patterns]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def stem(path: Path) -> str:
+    """The name of a file without the suffixes of its format and compression."""
+    known = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return known.stem

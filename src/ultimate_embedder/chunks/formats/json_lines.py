@@ -55,4 +55,4 @@ def _skip_line(file: TextIO) -> None:
         pass
 
 
-FORMAT = ChunkFormat(name="JSON Lines", patterns=PATTERNS, matches=named(*PATTERNS), read=read)
+FORMAT = ChunkFormat(name="JSON Lines", patterns=PATTERNS, matches=named(*PATTERNS, compressed=True), read=read)

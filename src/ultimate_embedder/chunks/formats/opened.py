@@ -1,21 +1,25 @@
-"""Open chunk files: only regular files, in whichever Unicode encoding they are."""
+"""Open chunk files: only regular files, compressed or not, in whichever Unicode encoding they are."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import io
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
+
+from ultimate_embedder.chunks.formats.compressed import LONGEST_MAGIC, Decompressed, compression_of
 
 DAMAGED = "ultimate_embedder.damaged"  # the name of an error handler
 NOT_A_CHARACTER = "\udfff"  # a record that contains it is rejected
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file for reading. A named pipe or a device, which may never end, is an OSError."""
     # without blocking: opening a named pipe waits for a writer
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -31,16 +35,30 @@ def open_file(path: Path) -> BinaryIO:
         raise
 
 
-def open_text(path: Path) -> TextIO:
-    """Open a file of JSON as text; bytes that are no characters become lone surrogates."""
+@contextlib.contextmanager
+def open_text(path: Path, newline: str = "\n") -> Iterator[TextIO]:
+    """Open a text file, decompressing it if it is compressed; bytes that are no characters become lone surrogates.
+
+    Of a compressed file that is damaged, the text before the damage is read; then the block ends with an OSError.
+    """
+    with _open_plain(path) as start:
+        encoding = _encoding(start.read(4))
+    with _open_plain(path) as plain:
+        yield io.TextIOWrapper(plain, encoding=encoding, errors=_error_handler(encoding), newline=newline)
+        if isinstance(plain.raw, Decompressed) and plain.raw.error is not None:
+            raise plain.raw.error
+
+
+def _open_plain(path: Path) -> io.BufferedReader:
+    """Open a file; if it is compressed, its content."""
     raw = open_file(path)
     try:
-        encoding = _encoding(raw.read(4))
+        kind = compression_of(raw.read(LONGEST_MAGIC))
         raw.seek(0)
+        return io.BufferedReader(Decompressed(raw, kind)) if kind else raw
     except BaseException:
         raw.close()
         raise
-    return io.TextIOWrapper(raw, encoding=encoding, errors=_error_handler(encoding), newline="\n")
 
 
 def _encoding(start: bytes) -> str:

@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats.format import (
+    BYTES_PER_BYTE,
+    LARGEST_BATCH,
+    LEAST_MOST_BYTES,
+    LEAST_MOST_ROWS,
+    ROWS_PER_BYTE,
+    ChunkFormat,
+    Record,
+    first_keys,
+    named,
+)
 from ultimate_embedder.chunks.formats.opened import open_file
 from ultimate_embedder.chunks.formats.parquet_footer import Leaf, RowGroup, read_footer
 from ultimate_embedder.chunks.formats.parquet_pages import ColumnPages, column_pages
-from ultimate_embedder.chunks.formats.parquet_values import UNREADABLE, RowReader
+from ultimate_embedder.chunks.formats.parquet_values import UNREADABLE, RowReader, first_line
 from ultimate_embedder.terminal import printable
 from ultimate_embedder.types import Rejected
 
@@ -20,12 +30,6 @@ PATTERNS = ("*.parquet",)
 BATCH_ROWS = (1024, 256, 64, 16, 4, 1)  # rows held in memory at a time: the most that fit
 BATCH_BYTES = 64 << 20
 BUFFER_BYTES = 1 << 20  # of compressed pages, of each column
-LARGEST_ROW_GROUP = 1 << 30  # bytes in memory
-# of each byte of the file: what repeats more often is no collection of texts, and would fill the disk
-ROWS_PER_BYTE = 64
-BYTES_PER_BYTE = 256
-LEAST_MOST_ROWS = 1 << 20
-LEAST_MOST_BYTES = 1 << 30
 
 
 def read(path: Path, name: str) -> Iterator[Record | Rejected]:
@@ -49,7 +53,7 @@ def _open(raw: BinaryIO, name: str) -> _Opened | Rejected:
     except UnicodeDecodeError:
         return Rejected(name, None, "the name of a column is not UTF-8")
     except UNREADABLE as error:
-        return Rejected(name, 0, f"not a readable Parquet file ({_first_line(error)}); 0 rows were read")
+        return Rejected(name, 0, f"not a readable Parquet file ({first_line(error)}); 0 rows were read")
     if "text" not in columns:
         return Rejected(name, None, f'no "text" column; its columns are: {first_keys(columns)}')
     most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
@@ -85,7 +89,7 @@ def _read_groups(file: _Opened, name: str) -> Iterator[Record | Rejected]:
                     done += 1
         except UNREADABLE as error:
             where = f"row group {number} is not readable" if len(file.groups) > 1 else "not readable"
-            reason = f"{where} ({_first_line(error)}); {rows_read + done} rows were read"
+            reason = f"{where} ({first_line(error)}); {rows_read + done} rows were read"
             yield Rejected(name, position + done, reason)
         except _TooLargeError as error:
             yield Rejected(name, position, f"row group {number} is not read: {error}")
@@ -110,10 +114,10 @@ def _plan(file: _Opened, number: int) -> _GroupPlan:
     chunks = zip(file.groups[number].columns, file.leaves, strict=True)
     columns = [column_pages(file.raw, chunk, leaf) for chunk, leaf in chunks]
     fixed = sum(column.fixed_bytes() for column in columns)
-    if fixed > LARGEST_ROW_GROUP:
+    if fixed > LARGEST_BATCH:
         largest = printable(max(columns, key=ColumnPages.fixed_bytes).path)
         raise _TooLargeError(
-            f"it may take {fixed:,} bytes of memory, most of them for {largest}; {LARGEST_ROW_GROUP:,} is the limit. "
+            f"it may take {fixed:,} bytes of memory, most of them for {largest}; {LARGEST_BATCH:,} is the limit. "
             "Write the file with smaller pages and row groups"
         )
     rows = next((rows for rows in BATCH_ROWS if sum(c.bytes_of_rows(rows) for c in columns) <= BATCH_BYTES), 1)
@@ -133,10 +137,6 @@ def _readers(file: _Opened, number: int, name: str) -> Iterator[RowReader]:
 
 def _size(raw: BinaryIO) -> int:
     return os.fstat(raw.fileno()).st_size
-
-
-def _first_line(error: BaseException) -> str:
-    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
 
 
 FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read)

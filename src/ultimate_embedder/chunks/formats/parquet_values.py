@@ -1,4 +1,4 @@
-"""The rows of a Parquet batch as plain records."""
+"""The rows of an Arrow batch as plain records, whether it was read from Parquet or from Arrow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from ultimate_embedder.chunks.formats.format import LARGEST_RECORD, Record, first_keys
+from ultimate_embedder.terminal import printable
 from ultimate_embedder.types import Rejected
 
 # what Arrow raises for files and values that it cannot read: its own errors and Python's
@@ -22,6 +23,8 @@ UNREADABLE = (
     MemoryError,
     RecursionError,
 )
+
+VIEW_BYTES = 16
 
 
 class RowReader:
@@ -42,7 +45,7 @@ class RowReader:
         for name, column in self._columns:
             try:
                 value = _value(column[row])
-                record[name] = value.decode() if name == "text" and isinstance(value, bytes) else _plain(value)
+                record[name] = value.decode() if name == "text" and isinstance(value, bytes) else plain(value)
             except UnicodeDecodeError:
                 return Rejected(self._name, position, f'the column "{first_keys([name])}" is not UTF-8 in this row')
             except UNREADABLE as error:
@@ -52,6 +55,11 @@ class RowReader:
 
     def _row_bytes(self, row: int) -> int:
         return sum(expanded_bytes(column.slice(row, 1)) for _, column in self._columns)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for messages."""
+    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
 
 
 def expanded_bytes(values: pa.Array) -> int:
@@ -65,6 +73,8 @@ def expanded_bytes(values: pa.Array) -> int:
         return sum(expanded_bytes(each.slice(start, stop - start)) for each in (values.keys, values.items)) + len(
             values
         )
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+        return VIEW_BYTES * len(values)  # what they refer to may be shared by any number of rows
     if pa.types.is_nested(values.type):
         flat = values.flatten()  # the fields of a struct, the items of a list
         return sum(map(expanded_bytes, flat if isinstance(flat, list) else [flat])) + len(values)
@@ -104,14 +114,14 @@ def _as_text(scalar: pa.Scalar) -> str:
         return str(scalar.value if hasattr(scalar, "value") else scalar)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Convert types that JSON does not have (dates, bytes, decimals) to text."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if hasattr(value, "tolist"):  # of numpy: a number of half precision, a tensor
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return value.hex() if isinstance(value, bytes) else str(value)

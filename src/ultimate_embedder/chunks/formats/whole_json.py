@@ -9,12 +9,13 @@ from typing import Any
 
 from ultimate_embedder.chunks.formats import json_lines
 from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats.json_content import not_chunks
 from ultimate_embedder.chunks.formats.json_list import LIST_KEYS, read_damaged_object, read_list
 from ultimate_embedder.chunks.formats.json_text import JsonText, decode_whole
 from ultimate_embedder.chunks.formats.opened import open_text
 from ultimate_embedder.types import Rejected
 
-PATTERNS = ("*_chunks.json",)
+PATTERNS = ("*.json",)
 LARGEST_OBJECT = 512 << 20  # characters; values take several times as much memory
 TOO_LARGE = (
     f"the file is an object of more than {LARGEST_OBJECT:,} characters, which is the limit. "
@@ -75,4 +76,6 @@ def _records_of(value: Any, name: str) -> Iterator[Record | Rejected]:
     yield from enumerate(value if isinstance(value, list) else [value])
 
 
-FORMAT = ChunkFormat(name="JSON", patterns=PATTERNS, matches=named(*PATTERNS, "chunks.json"), read=read)
+FORMAT = ChunkFormat(
+    name="JSON", patterns=PATTERNS, matches=named(*PATTERNS, compressed=True), read=read, not_chunks=not_chunks
+)
