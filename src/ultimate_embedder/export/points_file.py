@@ -43,8 +43,11 @@ class PointsFile:
     @classmethod
     def open(cls, path: Path) -> PointsFile:
         """Read the metadata, not the points."""
-        with _in_words(path), pq.ParquetFile(path) as file:
-            return cls._describe(path, file)
+        with _in_words(path):
+            if not path.is_file():
+                raise _DamagedError("it is not a file")
+            with pq.ParquetFile(path) as file:
+                return cls._describe(path, file)
 
     @classmethod
     def _describe(cls, path: Path, file: pq.ParquetFile) -> PointsFile:
