@@ -150,7 +150,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def first_oddity(folder: Path) -> Path | None:
-    """Something below a folder that is neither a file nor a folder: a link, which may lead anywhere, a pipe, a device."""
+    """What is below a folder and neither file nor folder: a link, which may lead anywhere, a pipe, a device."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not (path.is_file() or path.is_dir()))
     return next(found, None)
 
