@@ -87,6 +87,17 @@ def test_a_damaged_or_foreign_summary_is_an_error_with_path_and_way_out(out: Pat
     assert "Run the same embed command again" in str(caught.value)
 
 
+def test_a_summary_that_is_a_pipe_or_without_end_is_an_error_and_not_read(out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    os.mkfifo(out / "summary.json")
+    with pytest.raises(UsageError, match=r"summary\.json is damaged \(it is not a file\)"):
+        Output(out).read_summary()
+    (out / "summary.json").unlink()
+    (out / "summary.json").symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match=r"summary\.json is damaged \(it is not a file\)"):
+        Output(out).read_summary()
+
+
 def test_a_killed_run_has_no_summary(out: Path) -> None:
     out.mkdir()
     assert Output(out).read_summary() is None

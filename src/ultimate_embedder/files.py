@@ -149,6 +149,12 @@ def disk_bytes(path: Path) -> int:
     return sum(getattr(each, "st_blocks", -(-each.st_size // 512)) * 512 for each in files)
 
 
+def first_oddity(folder: Path) -> Path | None:
+    """What is below a folder and neither file nor folder: a link, which may lead anywhere, a pipe, a device."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not (path.is_file() or path.is_dir()))
+    return next(found, None)
+
+
 def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder so that the copy can be written to, wherever it is from; holes in files stay holes."""
     target.mkdir(parents=True)

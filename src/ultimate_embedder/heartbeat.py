@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ultimate_embedder.files import atomic_file, open_itself, temporary_path
 from ultimate_embedder.machine import machine_identity, process_start
+from ultimate_embedder.state import read_content
 from ultimate_embedder.stop import looking
 
 REFRESH_S = 20.0
@@ -188,11 +189,14 @@ class Heartbeat:
     def _read(self) -> _Record | None:
         """None if there is no lock, or one that is not readable (yet)."""
         try:
-            found = json.loads(self._path.read_bytes())
+            content = read_content(self._path)
+            if not isinstance(content, bytes):
+                return None
+            found = json.loads(content)
             processes = tuple((int(pid), started) for pid, started in found["processes"])
             token, host, machine, since = (str(found[name]) for name in ("token", "host", "machine", "since"))
             return _Record(token, host, machine, since, processes)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
 

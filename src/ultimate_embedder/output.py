@@ -17,8 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.files import copy_folder, delete, is_temporary, remove_leftovers, safe_name, write_json
+from ultimate_embedder.files import (
+    copy_folder,
+    delete,
+    first_oddity,
+    is_temporary,
+    remove_leftovers,
+    safe_name,
+    write_json,
+)
 from ultimate_embedder.names import name_problem, same_name
+from ultimate_embedder.state import Damaged, read_content
 
 if TYPE_CHECKING:
     from ultimate_embedder.summary import RunSummary
@@ -184,6 +193,8 @@ class CollectionOutput:
             raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
         if Path(target).exists():
             raise UsageError(f"{target} exists. Name a folder that does not.")
+        if odd := first_oddity(self.qdrant):
+            raise UsageError(f"{odd} is a link, a pipe or a device, which no Qdrant shard has. Remove it.")
         copy_folder(self.qdrant, Path(target))
         return Path(target)
 
@@ -346,10 +357,15 @@ class Output:
         from ultimate_embedder.summary import RunSummary
 
         for path in (self.summary_path, self.v5_summary_path):
-            try:
-                return RunSummary.model_validate_json(path.read_bytes())
-            except FileNotFoundError:
+            content = read_content(path)
+            if content is None:
                 continue
+            if isinstance(content, Damaged):
+                raise UsageError(
+                    f"{content}. Change its permissions, or delete it and run the same embed command again."
+                )
+            try:
+                return RunSummary.model_validate_json(content)
             except ValidationError as error:
                 first = error.errors()[0]
                 place = ".".join(map(str, first["loc"]))
@@ -357,10 +373,6 @@ class Output:
                 raise UsageError(
                     f"{path} is not a summary of this version of ultimate-embedder, or is damaged ({problem}). "
                     "Run the same embed command again to rewrite it, or delete the file."
-                ) from error
-            except OSError as error:
-                raise UsageError(
-                    f"{path} cannot be read: {error.strerror}. Change its permissions, or copy the output."
                 ) from error
         return None
 

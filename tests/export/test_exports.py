@@ -16,10 +16,20 @@ import torch
 from qdrant_edge import CountRequest, EdgeShard, Query, Record, SearchRequest
 
 from tests.conftest import WriteChunks
+from tests.support.points import make_points
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
 from ultimate_embedder.devices import cpu
-from ultimate_embedder.export import EXPORT_KINDS, Points, PointsFile, find_export, point_id, target_collection_name
+from ultimate_embedder.errors import OutputError
+from ultimate_embedder.export import (
+    EXPORT_KINDS,
+    Points,
+    PointsFile,
+    find_export,
+    point_id,
+    target_collection_name,
+    write_exports,
+)
 from ultimate_embedder.export.points import PointBlock
 from ultimate_embedder.files import file_sha256, folder_sha256
 from ultimate_embedder.models import Encoder, TokenBatch
@@ -247,6 +257,15 @@ def test_a_failing_export_leaves_the_old_one_untouched(
     path = Path(before.exports[0].path)
     assert before.exports[0].sha256 == (folder_sha256(path, PASSING) if path.is_dir() else file_sha256(path))
     assert {entry.name for entry in path.parent.iterdir()} == {"store", path.name}
+
+
+def test_a_folder_in_the_place_of_an_export_is_an_error_in_words_and_the_others_are_written(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / "embeddings.npy" / "mine").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"embeddings\.npy is a folder where a file belongs"):
+        write_exports(make_points(tmp_path, PLAIN[:3]), folder, ("npy", "parquet"), lambda event: None)
+    assert (folder / "embeddings.npy" / "mine").is_dir()
+    assert PointsFile.open(folder / "chunks.parquet").points == 3
 
 
 def test_a_chunk_whose_vector_is_not_a_number_is_rejected_and_not_exported(

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from qdrant_edge import CountRequest, EdgeShard, PayloadSchemaType, Point, Query, QueryRequest, UpdateOperation
 
@@ -29,6 +30,7 @@ from ultimate_embedder.errors import OutputError, StoppedError, UsageError
 from ultimate_embedder.events import CollectionFinished, Event, ExportStarted, Warned
 from ultimate_embedder.export import check_export, read_export_journal, shard, write_exports
 from ultimate_embedder.export.points import PointBlock
+from ultimate_embedder.export.shard_record import RECORD_NAME, read_record
 from ultimate_embedder.messages import write_message
 from ultimate_embedder.options import make_config
 from ultimate_embedder.stop import StopSwitch
@@ -316,6 +318,43 @@ def test_a_file_that_was_truncated_is_damage(tmp_path: Path, name: str, words: s
     problem, _ = state(path)
     assert problem is not None
     assert problem.startswith(words)
+
+
+def put_link_without_end(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def put_broken_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def put_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("put", [put_link_without_end, put_broken_link, put_pipe])
+def test_what_is_no_file_of_a_shard_is_damage_and_is_not_followed(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    path = write(tmp_path, RECORDS)
+    put(path / "edge_config.json")
+    problem, _ = state(path)
+    assert problem == "is damaged: edge_config.json is a link, a pipe or a device"
+    with pytest.raises(UsageError, match=r"edge_config\.json is a link, a pipe or a device"):
+        open_output(tmp_path)["docs"].copy_qdrant(tmp_path / "copy")
+    write(tmp_path, RECORDS)
+    assert state(path) == (None, None)
+
+
+def test_a_record_of_what_was_written_is_neither_waited_for_nor_unpacked(tmp_path: Path) -> None:
+    path = write(tmp_path, RECORDS)
+    with np.load(path / RECORD_NAME) as columns:
+        np.savez_compressed(tmp_path / "bomb.npz", **columns)
+    (tmp_path / "bomb.npz").rename(path / RECORD_NAME)
+    assert read_record(path) is None
+    put_pipe(path / RECORD_NAME)
+    assert read_record(path) is None
 
 
 def test_a_vector_that_was_damaged_is_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -324,6 +325,12 @@ def test_an_interrupted_upload_is_resumed(docs: Path, server: QdrantServer, send
     assert not {point for batch in first for point in batch} & {point for batch in second for point in batch}
     (started,) = of_kind(UploadStarted, seen)
     assert (started.points, started.uploaded, started.created) == (CHUNKS, 30, False)
+
+
+def test_a_points_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "chunks.parquet")
+    with pytest.raises(UploadError, match=r"chunks\.parquet cannot be read \(it is not a file\)"):
+        upload(tmp_path, "http://127.0.0.1:1", lambda event: None)
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -173,6 +174,19 @@ def test_a_damaged_file_is_named(folder: Path, name: str, content: str) -> None:
     with pytest.raises(ModelError) as caught:
         resolve_model(str(folder))
     assert str(folder) in str(caught.value)
+
+
+def test_a_named_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "other_config.json")
+    with pytest.raises(ModelError, match=r"other_config\.json is damaged \(it is not a file\)"):
+        resolve_model(str(folder))
+
+
+@pytest.mark.parametrize("limit", [-1, "many"])
+def test_a_token_limit_that_is_none_is_an_error_in_words(folder: Path, limit: Any) -> None:
+    change(folder, "sentence_bert_config.json", max_seq_length=limit)
+    with pytest.raises(ModelError, match=f"{limit!r} for its token limit"):
+        load(folder)
 
 
 @pytest.mark.parametrize("depth", [50, 500, *range(900, 1000, 3), 5000])

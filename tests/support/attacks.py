@@ -122,6 +122,16 @@ def pickle_behind_an_index(folder: Path) -> None:
     change(folder, "sentence_bert_config.json", model_args={"weights_only": False})
 
 
+def pickle_beside_an_index(folder: Path) -> None:
+    pickle_of_a_module(folder)
+    change(folder, "3_Dense/model.safetensors.index.json", metadata={}, weight_map={})
+
+
+def pickle_beside_a_folder(folder: Path) -> None:
+    pickle_of_a_module(folder)
+    (folder / "3_Dense" / "model.safetensors").mkdir()
+
+
 def pickle_by_arguments(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload()))
     change(folder, "sentence_bert_config.json", model_args={"use_safetensors": False, "weights_only": False})
@@ -155,6 +165,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
         (adapter, "adapter_config.json makes it an adapter"),
         (pickle_of_a_module, "3_Dense/pytorch_model.bin are a pickle"),
         (pickle_of_the_model, "pytorch_model.bin are a pickle"),
+        (pickle_beside_an_index, "3_Dense/pytorch_model.bin are a pickle"),
+        (pickle_beside_a_folder, "3_Dense/pytorch_model.bin are a pickle"),
         (pickle_behind_an_index, "model.safetensors.index.json names 'evil.bin'"),
         (pickle_by_arguments, "sentence_bert_config.json has 'use_safetensors'"),
         (tokenizer_from_elsewhere, "sentence_bert_config.json has 'tokenizer_name_or_path'"),

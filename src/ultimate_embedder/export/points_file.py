@@ -45,8 +45,11 @@ class PointsFile:
     @classmethod
     def open(cls, path: Path, kind: PayloadKind = PLAIN) -> PointsFile:
         """Read the metadata, not the points."""
-        with _in_words(path), pq.ParquetFile(path) as file:
-            return replace(cls._describe(path, file), kind=kind)
+        with _in_words(path):
+            if not path.is_file():
+                raise _DamagedError("it is not a file")
+            with pq.ParquetFile(path) as file:
+                return replace(cls._describe(path, file), kind=kind)
 
     @classmethod
     def _describe(cls, path: Path, file: pq.ParquetFile) -> PointsFile:

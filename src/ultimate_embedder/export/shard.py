@@ -15,7 +15,7 @@ from ultimate_embedder.edge import BuildShard, End, Failed, ReadShard, Records, 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.export.format import UnreadableError
 from ultimate_embedder.export.points import PointBlock, Points
-from ultimate_embedder.files import copy_folder, size_bytes
+from ultimate_embedder.files import copy_folder, first_oddity, size_bytes
 
 CHILD = "ultimate_embedder.edge"
 NO_SITE = "-S"  # a shorter start: the child is told every folder that we can import from
@@ -50,6 +50,8 @@ def read_shard(path: Path) -> Iterator[Records | End]:
 
     Raises `UnreadableError` if it is damaged, `OutputError` if it cannot be looked at here.
     """
+    if odd := first_oddity(path):
+        raise UnreadableError(f"{odd.relative_to(path)} is a link, a pipe or a device")
     with tempfile.TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
         copy = Path(scratch) / path.name
         needed, free = size_bytes(path), shutil.disk_usage(scratch).free  # in memory, holes that are read take room
@@ -58,7 +60,10 @@ def read_shard(path: Path) -> Iterator[Records | End]:
                 f"{path} is read from a copy of {needed / 1e6:.0f} MB, and {copy.parent} has {free / 1e6:.0f} MB free. "
                 "Set TMPDIR to a folder with more room"
             )
-        copy_folder(path, copy)
+        try:
+            copy_folder(path, copy)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be copied to {copy.parent} to be read: {error.strerror}") from error
         try:
             with _start_edge() as child:
                 child.send(ReadShard(str(copy)))

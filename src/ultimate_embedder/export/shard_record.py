@@ -99,8 +99,14 @@ def write_record(written: WrittenPoints, folder: Path) -> None:
 
 def read_record(folder: Path) -> WrittenPoints | None:
     """The record of a shard; None if an earlier version wrote it, or if it is damaged."""
+    path = folder / RECORD_NAME
     try:
-        with np.load(folder / RECORD_NAME, allow_pickle=False) as columns:
+        if not path.is_file():  # a pipe would be waited for
+            return None
+        with zipfile.ZipFile(path) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                return None  # a few bytes could become more than the memory holds
+        with np.load(path, allow_pickle=False) as columns:
             names = tuple(map(str, columns["names"].ravel()))
             rows = len(columns["ids"])
             return WrittenPoints(
@@ -109,7 +115,7 @@ def read_record(folder: Path) -> WrittenPoints | None:
                 columns["payloads"].astype(np.uint64).reshape(rows),
                 columns["vectors"].astype(np.float32).reshape(rows, len(names)),
             )
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, EOFError, KeyError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error):
         return None
 
 

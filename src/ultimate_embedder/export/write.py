@@ -136,9 +136,11 @@ def _replace(export: ExportFormat, points: Points, path: Path, noted: dict[str, 
     kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
     try:
         export.write(points, path)
-    except BaseException:
+    except BaseException as error:
         if kept and kept.path and not path.exists():
             kept.path.rename(path)
+        if isinstance(error, IsADirectoryError):
+            raise OutputError(f"{path} is a folder where a file belongs. Move it and run the command again.") from error
         raise
     if kept:
         emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class ModuleEntry:
 def read_json(path: Path) -> Any:
     """What a JSON file says; None if there is no such file, `ModelError` if it is damaged."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise damaged(path, "it is not a file")  # a pipe would be waited for
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:

@@ -43,7 +43,7 @@ DEEPEST_ROUTER = 8
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 # written by trainers and by OpenVINO; nothing here opens them
 INERT = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|trainer_state|openvino_model)\b.*|rng_state.*")
-SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+WEIGHTS, WEIGHTS_INDEX, PICKLED_WEIGHTS = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
 def code_findings(folder: Path) -> Iterator[str]:
@@ -67,8 +67,12 @@ def unsafe_pickles(folder: Path) -> Iterator[str]:
     """Yield the pickles that would be loaded, as there are no safetensors beside them."""
     for part, _ in _parts(folder):
         files = _files(part)
-        if not any(path.name in SAFE_WEIGHTS for path in files):
-            yield from (path.relative_to(folder).as_posix() for path in files if is_pickle(path.name))
+        safe = {path.name for path in files if path.name in (WEIGHTS, WEIGHTS_INDEX) and path.is_file()}
+        # an index is read by transformers alone: other modules would take the pickle beside it
+        loaded = set() if WEIGHTS in safe else {PICKLED_WEIGHTS} if safe else {path.name for path in files}
+        yield from (
+            path.relative_to(folder).as_posix() for path in files if path.name in loaded and is_pickle(path.name)
+        )
 
 
 def is_pickle(name: str) -> bool:

@@ -143,6 +143,8 @@ def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: 
     own = model.max_seq_length or UNLIMITED_TOKENS
     hard = _position_limit(model)
     if wanted is None:
+        if not isinstance(own, int | float) or not own >= 1:
+            raise ModelError(f"{name} has {own!r} for its token limit (max_seq_length). Give one with --max-tokens.")
         return int(min(own, hard, cap or own))
     if wanted > hard:
         raise _too_many_tokens(name, wanted, hard)
