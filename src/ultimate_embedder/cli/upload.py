@@ -8,8 +8,7 @@ import sys
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_OK
-from ultimate_embedder.export import UploadReport, make_upload_config
-from ultimate_embedder.export.server.options import OUTPUT
+from ultimate_embedder.export import UPLOAD_OUTPUT, UploadReport, make_upload_config
 from ultimate_embedder.terminal import show, write_line
 
 
@@ -25,7 +24,7 @@ def add_commands(commands: Commands) -> None:
         "points are never duplicated.",
     )
     groups = add_option_groups(upload, make_upload_config)
-    groups[OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
+    groups[UPLOAD_OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _upload(options: argparse.Namespace) -> int:

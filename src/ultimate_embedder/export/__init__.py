@@ -15,7 +15,7 @@ from ultimate_embedder.export.formats import (
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
-from ultimate_embedder.export.server.options import UploadConfig, make_upload_config
+from ultimate_embedder.export.server.options import UPLOAD_OUTPUT, UploadConfig, make_upload_config
 from ultimate_embedder.export.server.report import UploadReport
 from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
 from ultimate_embedder.export.write import (
@@ -31,6 +31,7 @@ __all__ = [
     "DEFAULT_EXPORTS",
     "EXPORTS",
     "EXPORT_KINDS",
+    "UPLOAD_OUTPUT",
     "ExistingExports",
     "ExportFormat",
     "ExportSize",
