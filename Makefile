@@ -8,7 +8,7 @@ LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest events check lint types generated bench bench-quick bench-upload torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -93,6 +93,9 @@ host-calls: $(STAMP)  ## kernels and host time of a batch, by layout: build/host
 
 real-cards: $(STAMP)  ## what real cards should do, by counted operations: build/real-cards.json
 	PYTHONPATH=. $(BIN)/python benchmarks/real_cards.py
+
+bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
+	PYTHONPATH=. $(BIN)/python benchmarks/upload.py
 
 gpu-check: $(STAMP)  ## for a machine with a card: tests and a benchmark on it, one file to send back
 	$(BIN)/python -m tests.gpu_check --output gpu-check.json

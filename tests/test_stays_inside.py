@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
+from tests.support.uploads import upload
 from ultimate_embedder import embed, open_output
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import OutputError, UploadError, UsageError
-from ultimate_embedder.export import upload
 from ultimate_embedder.export.journal import read_export_journal, write_export_journal
 from ultimate_embedder.output import LOCK_NAME, CollectionOutput, Output
 from ultimate_embedder.report import RunSummary
@@ -137,7 +137,7 @@ def test_a_model_whose_vectors_would_be_a_hidden_file_is_refused(tmp_path: Path,
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "\x1b[2J"])
 def test_a_name_in_qdrant_is_checked(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="--collection"):
-        upload(tmp_path, "http://127.0.0.1:1", lambda event: None, target=name)
+        upload(tmp_path, "http://127.0.0.1:1", lambda event: None, collection=name)
 
 
 def test_the_name_in_qdrant_that_a_file_asks_for_is_checked(chunks: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.description import PassDescription, read_description
-from ultimate_embedder.export import find_exports
+from ultimate_embedder.export import UploadState, find_exports, read_export_journal, read_uploads
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models import model_name
 from ultimate_embedder.output import PASS_NAME, CollectionOutput, PassOutput, open_output
@@ -38,6 +38,34 @@ def output_status(folder: Path) -> list[PassStatus]:
     found = [_stored(each, stored, summary) for each in output for stored in each.passes]
     begun = {(each.collection, each.model) for each in found}
     return found + [each for each in _not_begun(summary) if (each.collection, each.model) not in begun]
+
+
+@dataclass(frozen=True)
+class UploadStatus:
+    """The last upload of a collection to one place."""
+
+    collection: str
+    upload: UploadState
+    current: bool
+    """Whether the points on disk are still those that were uploaded."""
+
+    @property
+    def state(self) -> str:
+        """How it stands, in words."""
+        if self.upload.finished is None:
+            return f"interrupted after {self.upload.points} points: run the same upload again"
+        return f"complete since {self.upload.finished}" + ("" if self.current else "; the points have changed since")
+
+
+def output_uploads(folder: Path) -> list[UploadStatus]:
+    """Every place that collections of an output were uploaded to, as `upload` has recorded it."""
+    found = []
+    for collection in open_output(folder):
+        uploads = read_uploads(collection.folder)
+        checksum = read_export_journal(collection.folder).get("parquet", {}).get("sha256")
+        for each in uploads if isinstance(uploads, tuple) else ():
+            found.append(UploadStatus(collection.name, each, each.sha256 == checksum))
+    return found
 
 
 def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummary | None) -> PassStatus:

@@ -126,7 +126,7 @@ def test_a_number_in_words_is_refused(run: Run, chunks: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "missing"),
     [
-        (["upload", "out"], "--url"),
+        (["upload"], "DIR"),
         (["models", "show"], "KEY_OR_PATH"),
     ],
 )
@@ -180,6 +180,17 @@ def test_a_chunk_folder_that_is_not_there_is_wrong_usage(run: Run, tmp_path: Pat
     code, _, err = run("embed", tmp_path / "nowhere", "--output", tmp_path / "out")
     assert code == 2
     assert err == f"error: {tmp_path / 'nowhere'} does not exist. Give the folder that holds your chunk files.\n"
+
+
+def test_upload_without_an_address_says_how_to_give_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QDRANT_URL", raising=False)
+    code, _, err = run("upload", tmp_path)
+    assert code == 2
+    assert err == (
+        "error: --url is missing, and QDRANT_URL is not set. Write --url http://localhost:6333, for example.\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file"])

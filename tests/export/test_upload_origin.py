@@ -18,10 +18,11 @@ from qdrant_client import QdrantClient, models
 from tests.support.clock import Clock
 from tests.support.points import DIM, make_points
 from tests.support.qdrant_server import Fault, QdrantServer, StoredCollection
+from tests.support.uploads import upload
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import Event, Retried, Warned
-from ultimate_embedder.export import UploadReport, upload, write_exports
+from ultimate_embedder.export import UploadReport, write_exports
 from ultimate_embedder.retry import RetryPolicy
 
 TARGET = "docs__model"
@@ -79,7 +80,9 @@ def test_the_vectors_of_another_model_of_the_same_name_are_refused(
         f"{TARGET} on {server.url} has vectors of model (111111111111), and those of docs are of model (2222" in words
     )
     assert "model digest there is '1111111111111111', ours is '2222222222222222'" in words
-    assert words.endswith("Give another name with --collection, or delete that collection to send everything anew.")
+    assert words.endswith(
+        "Give another name with --collection, or delete that collection with --recreate to send everything anew."
+    )
     assert len(server.sent_ids()) == sent
 
 
@@ -155,7 +158,7 @@ def test_points_of_an_earlier_version_are_sent_with_a_word_and_mixed_with_none(
 ) -> None:
     old = make(tmp_path / "old")
     forget_origin(old)
-    assert send(old, target="old").counted == POINTS
+    assert send(old, collection="old").counted == POINTS
     assert any("does not say which model its vectors are from" in words for words in warnings(seen))
     send(docs)
     with pytest.raises(

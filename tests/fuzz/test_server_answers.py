@@ -15,8 +15,9 @@ from qdrant_client import QdrantClient
 
 from tests.support.points import make_points
 from tests.support.qdrant_server import Answer, QdrantServer, Request
+from tests.support.uploads import upload
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.export import PointsFile, upload, write_exports
+from ultimate_embedder.export import PointsFile, write_exports
 from ultimate_embedder.retry import RetryPolicy
 
 ONCE = RetryPolicy(tries=2, first_wait_s=0.0, longest_wait_s=0.0, total_s=0.5)
@@ -89,8 +90,8 @@ def server() -> Iterator[LyingServer]:
     running = LyingServer()
     with running, pytest.MonkeyPatch.context() as patch:
         client = QdrantClient(url=running.url, timeout=5, check_compatibility=False)
+        patch.setattr("ultimate_embedder.export.server.connection._http", lambda config, headers, trusted: client)
         patch.setattr(client, "close", lambda: None)
-        patch.setattr("ultimate_embedder.export.server._connect", lambda url, user, api_key: client)
         yield running
 
 

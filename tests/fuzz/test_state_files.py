@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.damage import WRONG_VALUES, edited, places, resealed, restore, unsealed
 from tests.test_damaged_state import FILES, MODELS, Runs, find
 from ultimate_embedder.description import read_description
-from ultimate_embedder.export import find_exports, journal_problems, read_upload_state
+from ultimate_embedder.export import find_exports, journal_problems, read_uploads
 from ultimate_embedder.export.upload_state import UploadJournal
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.status import output_status
@@ -108,7 +108,7 @@ def test_no_reader_raises(name: str, data: st.DataObject) -> None:
     folder, collection = path.parent, output / "docs"
     try:
         read_description(folder), read_ledger(folder), read_agreement(folder), overflow_note(folder)
-        journal_problems(collection), read_upload_state(collection), find_exports(collection, ["npy", "parquet"])
+        journal_problems(collection), read_uploads(collection), find_exports(collection, ["npy", "parquet"])
         list(token_problems(collection / "store"))
         Output(output).try_summary()
         output_status(output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import threading
@@ -174,9 +175,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Qdrant's REST protocol in front of Qdrant Edge, in memory of tests.")
     parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
     parser.add_argument("--api-key")
+    parser.add_argument("--grpc", action="store_true", help="serve points over gRPC too; prints the port")
     options = parser.parse_args()
-    with QdrantServer(options.api_key, port=options.port, keep_requests=False) as server:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(QdrantServer(options.api_key, port=options.port, keep_requests=False))
         print(server.url, flush=True)
+        if options.grpc:
+            from tests.support.qdrant.over_grpc import GrpcServer
+
+            print(stack.enter_context(GrpcServer(server.service, options.api_key)).port, flush=True)
         threading.Event().wait()
 
 

@@ -52,7 +52,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ultimate_embedder.status import output_status
+    from ultimate_embedder.status import output_status, output_uploads
 
     passes = output_status(options.folder)
     if problem := Output(options.folder).try_summary()[1]:
@@ -64,6 +64,11 @@ def _status(options: argparse.Namespace) -> int:
         counts = f"{each.rows:>9}{missing:>9}{each.shards:>8}{each.size_bytes / 1e6:>9.1f}"
         words = f"{printable(each.collection):24}{printable(each.model):34}{printable(each.dtype):10}"
         show(f"{words}{counts}  {each.next}", sys.stdout)
+    for sent in output_uploads(options.folder):
+        alias = f" (alias {printable(sent.upload.alias)})" if sent.upload.alias else ""
+        place = f"{printable(sent.upload.target)}{alias} on {printable(sent.upload.url)}"
+        count = f"{sent.upload.points} points" if sent.upload.finished else "upload"
+        show(f"{printable(sent.collection)}: {count} in {place}, {printable(sent.state)}", sys.stdout)
     return EXIT_OK
 
 

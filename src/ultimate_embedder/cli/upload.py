@@ -9,8 +9,7 @@ import sys
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_OK
 from ultimate_embedder.config import declared_options
-from ultimate_embedder.export import UploadReport, make_upload_config
-from ultimate_embedder.export.server.options import OUTPUT
+from ultimate_embedder.export import UPLOAD_OUTPUT, UploadReport, make_upload_config
 from ultimate_embedder.terminal import show, write_line
 
 
@@ -27,7 +26,7 @@ def add_commands(commands: Commands) -> None:
         examples="upload out/ --url http://localhost:6333\nupload out/docs --url https://host:6333 --api-key-env KEY",
     )
     groups = add_option_groups(upload, make_upload_config, in_file=False)
-    groups[OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
+    groups[UPLOAD_OUTPUT].add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _upload(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from ultimate_embedder.export.origin import read_origin
 from ultimate_embedder.export.payloads import PAYLOAD_NAMES
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
-from ultimate_embedder.export.server.options import UploadConfig, make_upload_config
+from ultimate_embedder.export.server.options import UPLOAD_OUTPUT, UploadConfig, make_upload_config
 from ultimate_embedder.export.server.report import UploadReport
 from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
 from ultimate_embedder.export.write import (
@@ -34,6 +34,7 @@ __all__ = [
     "EXPORTS",
     "EXPORT_KINDS",
     "PAYLOAD_NAMES",
+    "UPLOAD_OUTPUT",
     "ExistingExports",
     "ExportFormat",
     "ExportSize",

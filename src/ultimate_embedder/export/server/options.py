@@ -34,7 +34,7 @@ PLACE = "where to"
 SPEED = "speed"
 EXISTING = "what is there already"
 NEW = "new Qdrant collections"
-OUTPUT = "output"
+UPLOAD_OUTPUT = "output"
 
 BATCH_POINTS = 256
 PARALLEL = 4
@@ -160,9 +160,9 @@ def make_upload_config(
         ),
     ] = (),
     dry_run: Annotated[
-        bool, Option("compare with the server and say what would be done; change nothing", OUTPUT)
+        bool, Option("compare with the server and say what would be done; change nothing", UPLOAD_OUTPUT)
     ] = False,
-    quiet: Annotated[bool, Option("show no progress", OUTPUT)] = False,
+    quiet: Annotated[bool, Option("show no progress", UPLOAD_OUTPUT)] = False,
 ) -> UploadConfig:
     """Turn the user's options into a valid `UploadConfig`, or raise a `UsageError` that says what is wrong."""
     values = read_options(make_upload_config, locals())
