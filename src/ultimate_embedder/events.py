@@ -18,6 +18,7 @@ from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
     DuplicateId,
     ExportedFile,
+    HnswGraph,
     MemorySnapshot,
     Rejected,
     SplitCounts,
@@ -356,6 +357,16 @@ class ExportStarted(Event):
     """An export is about to be written."""
 
     kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBuilding(Event):
+    """The search graph of an export is being built; again and again until it is done."""
+
+    kind: str
+    points: int
+    graph: HnswGraph
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

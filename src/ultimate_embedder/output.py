@@ -24,12 +24,15 @@ from ultimate_embedder.files import (
     is_temporary,
     remove_leftovers,
     safe_name,
+    scratch_copy,
     write_json,
 )
 from ultimate_embedder.names import name_problem, same_name
 from ultimate_embedder.state import Damaged, read_content
 
 if TYPE_CHECKING:
+    from qdrant_edge import EdgeShard
+
     from ultimate_embedder.summary import RunSummary
 
 SUMMARY_NAME = "summary.json"
@@ -197,6 +200,23 @@ class CollectionOutput:
             raise UsageError(f"{odd} is a link, a pipe or a device, which no Qdrant shard has. Remove it.")
         copy_folder(self.qdrant, Path(target))
         return Path(target)
+
+    @contextlib.contextmanager
+    def open_shard(self) -> Iterator[EdgeShard]:
+        """Open the Qdrant shard for the block: a copy of it, so that whatever is done there leaves the output as it is.
+
+        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards.
+        """
+        from qdrant_edge import EdgeShard
+
+        if not self.qdrant.is_dir():
+            raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
+        with scratch_copy(self.qdrant) as copy:
+            shard = EdgeShard.load(str(copy))
+            try:
+                yield shard
+            finally:
+                shard.close()
 
     @property
     def upload_state(self) -> Path:

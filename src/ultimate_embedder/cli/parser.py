@@ -198,6 +198,8 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption, may_
             *flags,
             dest=option.name,
             metavar=option.about.metavar,
+            nargs=None if option.about.alone is None else "?",
+            const=option.about.alone,
             type=whole_number if option.is_number else str,
             default=default,
             required=option.required and not may_be_in_file,

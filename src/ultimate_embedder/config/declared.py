@@ -38,6 +38,8 @@ class Option:
     """The flag, if it is not the parameter's name."""
     short: str | None = None
     """A second flag of one letter."""
+    alone: str | None = None
+    """The value that the flag alone stands for, where a value may be left out."""
     positional: bool = False
     several: bool = False
     """Whether several paths can be given, as the last of the arguments without a flag."""
