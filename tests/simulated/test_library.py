@@ -1,4 +1,4 @@
-"""`Embedder` on simulated devices: all of them work, memory is as it was afterwards, and nothing fails for want of it."""
+"""`Embedder` on simulated devices: all of them work, and their memory is as it was afterwards."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_several_models_share_the_cards() -> None:
 
 def test_a_card_that_is_too_small_does_not_stop_a_call() -> None:
     simulate([2 * MiB])
-    with Embedder(MODELS[0], devices="simulated:2MiB", precision="fp32") as embedder:
-        with pytest.warns(UserWarning, match="texts were encoded on the CPU, in fp32: no GPU had room for them"):
-            vectors = embedder.encode(TEXTS)
+    told = pytest.warns(UserWarning, match="texts were encoded on the CPU, in fp32: no GPU had room for them")
+    with Embedder(MODELS[0], devices="simulated:2MiB", precision="fp32") as embedder, told:
+        vectors = embedder.encode(TEXTS)
     np.testing.assert_allclose(vectors, reference(models=MODELS[0])[""], atol=1e-5)
 
 
