@@ -19,8 +19,20 @@ from ultimate_embedder.options import make_config
 
 PROGRAM = """
 from pathlib import Path
-from ultimate_embedder import RunSummary, embed
+import numpy as np
+from ultimate_embedder import Embedder, OpenedOutput, RunSummary, embed, open_output, upload
 
+with Embedder({"bge-m3": 0.7, "all-minilm-l6-v2": 0.3}, fusion="concat", devices=["cpu"], precision="fp32") as embedder:
+    vectors = embedder.encode(["a", "b"])
+    assert isinstance(vectors, np.ndarray)
+    similar = vectors @ vectors.T
+    names: tuple[str, ...] = embedder.models
+output: OpenedOutput = open_output("out")
+for collection in output:
+    rows: int = len(collection)
+    width: int = collection.vectors("bge-m3").shape[1]
+    texts: list[str] = [point.payload["text"] for point in collection.points()]
+counted: int = sum(report.counted for report in upload("out", "http://localhost:6333", quiet=True))
 summary: RunSummary = embed("chunks/", output="out/", models=["all-minilm-l6-v2"])
 embed("a", Path("b"), max_tokens=512, exports=["npy"], devices=["cpu"], deadline=3600, quiet=True)
 embed("a", "b", models="bge-m3=0.7,all-minilm-l6-v2", deadline="11h30m", gpu0_ceiling="10GB", precision="fp16")
@@ -29,6 +41,9 @@ REFUSED = {
     'embed("a", "b", max_tokens="x")': 'Argument "max_tokens" to "embed" has incompatible type "str"',
     'embed("a", "b", modles="x")': 'Unexpected keyword argument "modles" for "embed"',
     'embed("a", "b", precision="int4")': 'Argument "precision" to "embed" has incompatible type',
+    'Embedder(modles="x")': 'Unexpected keyword argument "modles" for "Embedder"',
+    'Embedder("a", max_tokens="x")': 'Argument "max_tokens" to "Embedder" has incompatible type "str"',
+    "open_output(3)": 'Argument 1 to "open_output" has incompatible type "int"',
     'embed("a")': 'Missing positional argument "output" in call to "embed"',
 }
 

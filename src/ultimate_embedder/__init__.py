@@ -6,13 +6,15 @@ from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
     from ultimate_embedder.api import embed, upload
-    from ultimate_embedder.contents import open_output
+    from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
     from ultimate_embedder.summary import RunSummary
 
 __all__ = [
     "Embedder",
+    "OpenedCollection",
+    "OpenedOutput",
     "RunSummary",
     "UltimateEmbedderError",
     "UsageError",
@@ -25,6 +27,8 @@ __all__ = [
 # imported on first use: `import ultimate_embedder` must stay instant and must not load torch
 _MODULES = {
     "Embedder": "embedder",
+    "OpenedCollection": "contents",
+    "OpenedOutput": "contents",
     "RunSummary": "summary",
     "UltimateEmbedderError": "errors",
     "UsageError": "errors",

@@ -144,9 +144,7 @@ class OpenedCollection(CollectionOutput):
             raise UsageError(f"{self.name} has one vector per chunk, made by {made}: call vectors() without a name.")
         names = ", ".join(by_name)
         if model is None and len(by_name) > 1:
-            raise UsageError(
-                f"{self.name} has a vector of each model: {names}. Name one: vectors({facts.models[0]!r})."
-            )
+            raise UsageError(f"{self.name} has vectors of {names}. Name a model: vectors({facts.vectors[0].name!r}).")
         if model is not None and model not in by_name:
             raise UsageError(f"{self.name} has no vectors of {model!r}. Its models: {names}.")
         return by_name[model] if model is not None else facts.vectors[0]
@@ -174,9 +172,7 @@ class OpenedCollection(CollectionOutput):
 
     def _open_points(self) -> PointsFile:
         if not self.points_file.exists():
-            raise UsageError(
-                f"{self.folder} has no parquet export, which holds the chunks. {AGAIN} Add --export parquet."
-            )
+            raise UsageError(f"{self.folder} has no parquet export, which the chunks are read from. {AGAIN}")
         return PointsFile.open(self.points_file)
 
 

@@ -340,7 +340,7 @@ class RunSummary(_Part):
         notes = [f"{each.collection} {each.status}: {each.error}" for each in self.collections if each.error]
         notes += [self.error] if self.error else []
         notes += [f"Output: {self.output}"] if self.output else []
-        took = f"{'Embedded' if self.ok else 'Not complete'}, in {self.seconds:.1f} s"
+        took = f"{'Embedded in' if self.ok else 'Not complete, after'} {self.seconds:.1f} s"
         return html_table(took, TABLE_HEADINGS, rows, notes)
 
 

@@ -62,8 +62,8 @@ class TextEncoder:
                 self._agreements[plan.number] = found
 
     def _candidate(self, plan: PassPlan) -> Candidate:
-        dim = self._session.config.dim or self._session.load(plan).dim
-        return as_candidate(plan.model, plan.weight, dim)
+        encoder = self._session.load(plan)
+        return as_candidate(plan.model, plan.weight, plan.identity.dim or encoder.dim)
 
     def _require_all(self, fused: FusedVectors, table: TextList, texts: Sequence[str]) -> None:
         missing = np.flatnonzero(~fused.holds(table.keys))

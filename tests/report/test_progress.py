@@ -10,6 +10,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,25 +198,45 @@ def test_a_terminal_shows_odd_names_as_they_are(watch: Watch, terminal: Terminal
 # notebooks
 
 
-def test_a_notebook_gets_a_tqdm_bar(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The HTML of everything that is displayed, oldest first."""
+    display = pytest.importorskip("IPython.display")
+    found: list[str] = []
+
+    def show(what: Any, display_id: bool = False) -> types.SimpleNamespace:
+        found.append(what._repr_html_())
+        return types.SimpleNamespace(update=show)
+
+    monkeypatch.setattr(display, "display", show)
+    shell = types.SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    return found
+
+
+def test_a_notebook_gets_a_block_that_is_updated_in_place(
+    watch: Watch, shown: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fake_ipython(monkeypatch, types.SimpleNamespace(config={"IPKernelApp": {}}))
     watch()
-    shown = capfd.readouterr().err
-    assert re.search(rf"{LABEL}: 100%\|█+\| 50/50", shown)
-    assert MODEL_LINE + "\n" in shown
+    assert f'<div>{LABEL} <progress value="0" max="50"></progress>' in "".join(shown)
+    assert re.search(rf"<div>{MODEL_LINE}</div>.*<div>{LABEL}: 50 of 50, [\d,]+/s, [\d.]+ s</div>", shown[-1])
+    assert "<progress" not in shown[-1]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_notebook_bar_goes_on_from_where_the_last_run_was(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    fake_ipython(monkeypatch, types.SimpleNamespace(config={"IPKernelApp": {}}))
+def test_a_notebook_bar_goes_on_from_where_the_last_run_was(shown: list[str]) -> None:
     with make_progress(quiet=False) as sink:
         sink(STARTED)
         sink(events.BatchUploaded(collection="docs", target="there", points=6))
         sink(events.UploadFinished(collection="docs", target="there", counted=10, seconds=1.0))
-    assert re.search(r"docs → there: 100%\|█+\| 10/10", capfd.readouterr().err)
+    assert '<progress value="4" max="10">' in shown[0]
+    assert "docs → there: 10 of 10, " in shown[-1]
+
+
+def test_names_are_escaped_in_a_notebook(shown: list[str]) -> None:
+    with make_progress(quiet=False) as sink:
+        sink(events.Warned(message="a file <script>alert(1)</script>\x1b[2J"))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in shown[-1]
 
 
 @pytest.mark.parametrize(

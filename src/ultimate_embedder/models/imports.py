@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -26,7 +27,8 @@ def import_quickly(name: str) -> None:
     """Import a module with stubs for those above; without stubs if that fails."""
     if name in sys.modules:
         return
-    with _no_collecting():
+    with _no_collecting(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")  # tqdm, in a notebook without widgets: not ours
         with contextlib.suppress(ImportError), _with_stubs():
             importlib.import_module(name)
             return

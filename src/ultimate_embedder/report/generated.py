@@ -1,4 +1,4 @@
-"""Parts of the documentation that follow from the code: the JSON Schema of the summary, the table of mitigations.
+"""Parts of the documentation that follow from the code: the summary's JSON Schema, mitigations, the API page.
 
 `python -m ultimate_embedder.report.generated DOCS` writes them into the folder DOCS.
 """
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ultimate_embedder.execution import LADDER, MITIGATIONS, Mitigation
+from ultimate_embedder.report.api_page import api_page
 from ultimate_embedder.summary import RunSummary
 
 END = "<!-- end -->"
-SCHEMA_FILE, TABLE_FILE = "summary.schema.json", "memory.md"
+SCHEMA_FILE, TABLE_FILE, API_FILE = "summary.schema.json", "memory.md", "api.md"
 
 
 def json_schema() -> str:
@@ -40,8 +41,9 @@ def _table(mitigations: Sequence[Mitigation]) -> str:
 
 
 def write_generated(docs: Path) -> None:
-    """Write both into the folder of the documentation."""
+    """Write all of them into the folder of the documentation."""
     (docs / SCHEMA_FILE).write_text(json_schema(), "utf-8")
+    (docs / API_FILE).write_text(api_page(), "utf-8")
     page = docs / TABLE_FILE
     page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
 

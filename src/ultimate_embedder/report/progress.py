@@ -1,4 +1,4 @@
-"""Progress on stderr: bars in a terminal (rich) or a notebook (tqdm), else a line every 15 seconds."""
+"""Progress: bars on stderr in a terminal (rich), a block in a notebook, else a line on stderr every 15 seconds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ultimate_embedder import events
 from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.report.detail import detail_of, level_of_detail
+from ultimate_embedder.report.notebook import NotebookBar
 from ultimate_embedder.terminal import PACKAGE_LOGGER, counted, encodable, printable, write_line
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -176,7 +177,7 @@ def _make_bar(quiet: bool, least_level: int | None) -> Bar:
     if quiet:
         return _NoBar() if least_level is None else _OnlyLines()
     if _in_notebook():
-        return _NotebookBar()
+        return NotebookBar()
     return _TerminalBar() if sys.stderr.isatty() else _Lines()
 
 
@@ -257,36 +258,6 @@ class _TerminalBar:
     def close(self) -> None:
         self.wait(None)
         self._progress.stop()
-
-
-class _NotebookBar:
-    """tqdm bars, which are widgets if the notebook supports them."""
-
-    def __init__(self) -> None:
-        self._bars: dict[str, Any] = {}
-
-    def begin(self, key: str, label: str, total: int, done: int) -> None:
-        from tqdm.auto import tqdm
-
-        self._bars[key] = tqdm(desc=encodable(label, sys.stderr), total=total, initial=done, unit=" chunks")
-
-    def advance(self, key: str, amount: int) -> None:
-        if key in self._bars:
-            self._bars[key].update(amount)
-
-    def end(self, key: str) -> None:
-        if key in self._bars:
-            self._bars.pop(key).close()
-
-    def wait(self, label: str | None) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        write_line(line, sys.stderr)
-
-    def close(self) -> None:
-        for key in list(self._bars):
-            self.end(key)
 
 
 class _Lines:
