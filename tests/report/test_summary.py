@@ -161,8 +161,8 @@ def test_the_events_begin_and_end_with_the_run(finished: Path) -> None:
 
 
 def test_a_missing_model_is_in_the_summary_in_words(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    cache = tmp_path / "hub"
     with pytest.raises(ModelError) as caught:
-        cache = tmp_path / "hub"
         embed(write_chunks(RECORDS), tmp_path / "out", models=["bge-m3"], offline=True, cache_dir=cache, quiet=True)
     summary = read_summary(tmp_path / "out")
     assert (summary.error, summary.ok) == (str(caught.value), False)
