@@ -146,6 +146,7 @@ class Progress:
             case events.Warned():
                 self._say(f"warning: {f'{name}: ' if name else ''}{event.message}", logging.WARNING)
             case events.CollectionFinished() if event.error:
+                bar.wait(None)
                 self._say(f"{name}: {event.status}: {event.error}", logging.ERROR)
             case _:
                 pass
