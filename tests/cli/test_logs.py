@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.cli.logs import capture_logs
+from ultimate_embedder.cli.logs import LEVELS, capture_logs
 from ultimate_embedder.terminal import PACKAGE_LOGGER
 
 DETAIL = "tiny-bert: folder "
@@ -77,7 +77,7 @@ def test_libraries_are_heard_from_their_own_level(level: str, least: str, capsys
     before = logging.getLogger().handlers[:]
     with capture_logs(level):
         for name in ("debug", "info", "warning"):
-            logging.getLogger("httpx").log(getattr(logging, name.upper()), "request %s\x1b", name)
+            logging.getLogger("httpx").log(LEVELS[name], "request %s\x1b", name)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             logging.captureWarnings(True)  # pytest has its own hook

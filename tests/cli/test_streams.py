@@ -66,7 +66,7 @@ def test_nothing_from_outside_reaches_the_terminal_raw(
     with pytest.raises(SystemExit):
         main(["embed", EVIL, f"--{EVIL}", "http://user:secret@host"])
     shown = capsys.readouterr()
-    assert codes == [1, 0, 0, 2, 1, 1]
+    assert codes == [1, 0, 0, 2, 2, 2]
     assert is_harmless(shown.out)
     assert is_harmless(shown.err)
     assert "secret" not in shown.err

@@ -176,7 +176,24 @@ def test_a_terminal_gets_a_bar_that_ends_full(watch: Watch, terminal: Terminal) 
         watch()
     plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.shown)
     assert MODEL_LINE + "\r\n" in plain
-    assert re.match(rf"{LABEL} ━+ 50/50 [\d,]+/s", re.split(r"[\r\n]+", plain.rstrip())[-1])
+    bars = [line for line in re.split(r"[\r\n]+", plain) if line.startswith(LABEL)]
+    assert re.match(rf"{LABEL} ━+ 50/50 [\d,]+/s", bars[-1])
+
+
+def test_a_terminal_shows_what_is_under_way_and_a_pipe_does_not(
+    watch: Watch, terminal: Terminal, capfd: pytest.CaptureFixture[str]
+) -> None:
+    waits = ["looking for chunks, models and devices", "docs: reading chunks", "loading tiny-bert", "docs: writing npy"]
+    with terminal:
+        watch()
+    places = [terminal.shown.find(words) for words in waits]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
+    capfd.readouterr()
+    watch()
+    told = capfd.readouterr().err
+    assert not any(words in told for words in waits)
 
 
 def test_a_terminal_has_its_cursor_back_when_a_run_is_interrupted(terminal: Terminal) -> None:

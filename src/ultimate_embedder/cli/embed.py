@@ -120,7 +120,7 @@ def _last_lines(summary: RunSummary, config: RunConfig, words: list[str], log_fi
     lines = []
     if log_file is not None:
         lines.append(f"log: {log_file}")
-    elif any(collection.error for collection in summary.collections):
+    elif any(collection.status == "failed" for collection in summary.collections):
         lines.append(f"log: {Output(config.output).events_path}")
     following = _next_command(summary, config, words)
     return [*lines, f"next: {following}"] if following else lines

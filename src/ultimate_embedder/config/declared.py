@@ -110,12 +110,12 @@ class DeclaredOption:
 @functools.cache
 def declared_options(function: Callable[..., Any]) -> tuple[DeclaredOption, ...]:
     """The parameters of a function, each of which must be annotated with an `Option`."""
-    annotated = get_type_hints(function, include_extras=True)
-    plain = get_type_hints(function)
     options = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        (about,) = (note for note in annotated[name].__metadata__ if isinstance(note, Option))
-        options.append(DeclaredOption(name, plain[name], parameter.default, about))
+    # not get_type_hints: Python 3.10 wraps a parameter whose default is None into Optional, without its notes
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        plain, *notes = get_args(parameter.annotation)
+        (about,) = (note for note in notes if isinstance(note, Option))
+        options.append(DeclaredOption(name, plain, parameter.default, about))
     return tuple(options)
 
 
@@ -168,8 +168,8 @@ def _by_name(options: Mapping[str, Any], make: Callable[..., Any], function: str
 
 
 def _plain_signature(make: Callable[..., Any], returns: Any) -> inspect.Signature:
-    plain = get_type_hints(make)
     signature = inspect.signature(make)
+    plain = {option.name: option.type for option in declared_options(make)}
     parameters = [each.replace(annotation=plain[each.name]) for each in signature.parameters.values()]
     return signature.replace(parameters=parameters, return_annotation=returns)
 

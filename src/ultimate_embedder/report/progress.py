@@ -84,7 +84,12 @@ class Progress:
     def _show_event(self, event: events.Event) -> None:
         bar, name = self._bar, event.collection
         match event:
+            case events.RunStarted():
+                bar.wait("looking for chunks, models and devices")
+            case events.CollectionStarted():
+                bar.wait(f"{printable(name or '')}: reading chunks")
             case events.ChunksLoaded():
+                bar.wait(None)
                 rejected = f", {event.rejected:,} rejected" if event.rejected else ""
                 counts = f"{counted(event.loaded, 'chunk')}, {counted(event.distinct_texts, 'distinct text')}{rejected}"
                 self._say(f"{name}: {counts}, read in {event.seconds:.1f} s")
@@ -125,6 +130,10 @@ class Progress:
                 self._say(f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}")
             case events.PassFinished():
                 bar.end(event.model)
+            case events.ExportStarted():
+                bar.wait(f"{printable(name or '')}: writing {event.kind}")
+            case events.ExportWritten():
+                bar.wait(None)
             case events.UploadStarted():
                 self._begin(event.target, f"{name} → {event.target}", event.points, event.uploaded)
             case events.BatchUploaded():
@@ -145,6 +154,7 @@ class Progress:
             case events.Warned():
                 self._say(f"warning: {f'{name}: ' if name else ''}{event.message}", logging.WARNING)
             case events.CollectionFinished() if event.error:
+                bar.wait(None)
                 self._say(f"{name}: {event.status}: {event.error}", logging.ERROR)
             case _:
                 pass
