@@ -1,4 +1,4 @@
-"""Long texts on simulated devices: pooled and split, they get the vectors of the CPU, whatever happens to the devices."""
+"""Long texts on simulated devices get the vectors of the CPU, pooled or split, whatever happens to the devices."""
 
 from __future__ import annotations
 

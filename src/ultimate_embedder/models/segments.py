@@ -82,6 +82,8 @@ class SegmentCutter:
             for segment, row in self._fitting(text, segments):
                 kept.append(segment)
                 rows.append(row)
+        if not kept:  # the tokenizer finds tokens, but not where they are
+            kept, rows = [Segment(0, len(text))], self._tokenizer.token_ids([self._tokenizer.prompt + text])[0]
         return CutText(tuple(kept), tuple(rows))
 
     def in_segments(self, texts: Sequence[str], tokenized: TokenizedTexts) -> TokenizedTexts:
