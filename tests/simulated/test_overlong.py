@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
+from ultimate_embedder.config import OVERLONG, Overlong
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.events import BatchEncoded, Event
 from ultimate_embedder.options import make_config
@@ -42,8 +44,8 @@ def chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def references(chunks: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """The vectors of the CPU."""
-    found = {}
-    for how in ("pool", "split"):
+    found: dict[str, np.ndarray] = {}
+    for how in OVERLONG[1:]:
         output = tmp_path_factory.mktemp(how)
         embed(chunks, output, models=model(), devices="cpu", overlong=how, **OPTIONS)
         found[how] = vectors_of(output)
@@ -56,6 +58,7 @@ def controls() -> Iterator[SimulatedControls]:
     controls = simulate([MiB, MiB])
     yield controls
     controls.resize([MiB, MiB])
+    gc.collect()
     assert [controls.usage(device)["allocated"] for device in range(2)] == [0, 0]
 
 
@@ -69,10 +72,10 @@ def only(collections: list[CollectionSummary]) -> CollectionSummary:
     return collection
 
 
-@pytest.mark.parametrize("how", ["pool", "split"])
+@pytest.mark.parametrize("how", OVERLONG[1:])
 @pytest.mark.parametrize("devices", ["simulated:2x256MiB", "simulated:12MiB"])
 def test_a_device_of_any_size_gives_the_vectors_of_the_cpu(
-    chunks: Path, references: dict[str, np.ndarray], tmp_path: Path, how: str, devices: str
+    chunks: Path, references: dict[str, np.ndarray], tmp_path: Path, how: Overlong, devices: str
 ) -> None:
     collection = only(embed(chunks, tmp_path, models=model(), devices=devices, overlong=how, **OPTIONS).collections)
     assert np.abs(vectors_of(tmp_path) - references[how]).max() < 1e-5
