@@ -39,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--documents", type=int, help="only the first of them (default: all)")
+    parser.add_argument("--how", nargs="+", choices=HOW, default=HOW)
     parser.add_argument("--model", default="all-minilm-l6-v2")
     options = parser.parse_args()
     if not (options.data / "corpus.jsonl").exists():
@@ -52,7 +53,7 @@ def main() -> None:
     (chunks / "all_chunks.json").write_text(json.dumps(records), "utf-8")
     queries = {name: text for name, text in read_texts(options.data / "queries.jsonl").items() if name in judgements}
     print(f"{len(documents)} documents, {long} of them lengthened, {len(queries)} queries")
-    results = {how: measure(how, chunks.parent, queries, judgements, options.model) for how in HOW}
+    results = {how: measure(how, chunks.parent, queries, judgements, options.model) for how in options.how}
     for how, row in results.items():
         print(
             f"{how:9} nDCG@10 {row['ndcg']:.4f}   of queries with a relevant long text {row['ndcg_long']:.4f}   "

@@ -64,6 +64,15 @@ def test_segments_fit_with_prompt_and_special_tokens_and_cover_the_text(text: st
     assert all(piece == piece.strip() != "" for piece in pieces(text, cutter))
 
 
+def test_a_letter_with_thousands_of_marks_is_divided_like_other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(segments, "HEAD_CHARACTERS", 4)
+    text = "a" + "\u0301" * 5000
+    cutter = SegmentCutter(encoder())
+    assert not lost(text, cutter)
+    assert len(cutter.cut(text).segments) < 5000 * 2 // LIMIT * 2
+
+
 def test_cuts_are_between_sentences_where_one_ends_near_the_limit() -> None:
     found = pieces(SENTENCE * 100, SegmentCutter(encoder(str(tiny_model("bert", max_tokens=512)))))
     assert len(found) > 3
@@ -172,10 +181,10 @@ def test_a_text_of_short_ascii_characters_is_not_tokenised_to_know_that_it_fits(
     tokenize: Callable[..., Any] = encoder().tokenizer.tokenize
     seen: list[str] = []
 
-    def note(texts: list[str]) -> Any:
+    def watched(texts: list[str]) -> Any:
         seen.extend(texts)
         return tokenize(texts)
 
-    monkeypatch.setattr(encoder().tokenizer, "tokenize", note)
+    monkeypatch.setattr(encoder().tokenizer, "tokenize", watched)
     assert cutter.overlong(["short", "x" * 53, "x" * 54, "é" * 30]).tolist() == [False, False, True, True]
     assert seen == ["x" * 54, "é" * 30]

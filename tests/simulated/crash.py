@@ -37,12 +37,13 @@ TEXTS = 400
 DAMAGED_SHARE = 0.25  # of the kills: a file is damaged too
 PER_PROCESS = 5  # cases
 MOST_FAILURES = 20
-KINDS: tuple[tuple[Architecture, int, str], ...] = (  # architecture, models of it, devices
-    ("bert", 1, "cpu"),
-    ("qwen3", 1, "cpu"),
-    ("xlm-roberta", 1, "simulated:2x64MiB"),
-    ("bert", 2, "cpu"),  # they share their token ids
-    ("bert", 1, "simulated:32MiB"),
+POOLS = ("--max-tokens", "64", "--overlong", "pool")  # then most texts are several rows
+KINDS: tuple[tuple[Architecture, int, str, tuple[str, ...]], ...] = (  # architecture, models of it, devices, options
+    ("bert", 1, "cpu", ()),
+    ("qwen3", 1, "cpu", POOLS),
+    ("xlm-roberta", 1, "simulated:2x64MiB", ()),
+    ("bert", 2, "cpu", ()),  # they share their token ids
+    ("bert", 1, "simulated:32MiB", ()),
 )
 
 
@@ -74,9 +75,9 @@ class Crashes:
 def run_case(seed: int, most_kills: int = 12) -> Crashes:
     """Kill a run until it is done, check what it made, and give what was done to it."""
     rng = random.Random(seed)
-    architecture, count, devices = KINDS[seed % len(KINDS)]
+    architecture, count, devices, more = KINDS[seed % len(KINDS)]
     models = ",".join(str(model_of(architecture, 3 + number)) for number in range(count))
-    ways = ["--models", models, "--precision", "fp32", "--fusion", "weighted_average", "--mode", "sequential"]
+    ways = ["--models", models, "--precision", "fp32", "--fusion", "weighted_average", "--mode", "sequential", *more]
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         chunks = _write_chunks(root, seed)
@@ -143,12 +144,12 @@ def _modified(path: Path) -> float:
 
 def _encoded(output: Path) -> int:
     lines = (output / "events.jsonl").read_bytes().splitlines()
-    rows = 0
+    texts = 0
     for line in lines:
         with contextlib.suppress(ValueError):  # the kill may have torn the last line
             event = json.loads(line)
-            rows += event["rows"] if event["event"] == "BatchEncoded" else 0
-    return rows
+            texts += event["texts"] if event["event"] == "BatchEncoded" else 0
+    return texts
 
 
 def _check(folder: Path, chunks: Path, ways: list[str]) -> None:

@@ -308,7 +308,7 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
             here = Output(session.config.output).collection(collection.name)
             require_room(here.store, needed_bytes, len(collection.table))
         store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
-        if not work.events.done.rows:  # else they are counted: the pass goes on after its devices were lost
+        if not work.events.overlong.tokens:  # else they are counted: the pass goes on after its devices were lost
             keys = collection.table.keys
             stored = TableTexts(collection.table, _first_occurrences(keys) & store.overlong(keys))
             count_stored(stored, collection.rows, encoder, work.events.overlong)

@@ -23,6 +23,7 @@ SEARCHED_SHARE = 8  # a cut may be moved by an eighth of the tokens, to the end 
 SPARE_SHARE = 16  # tokens left free where a word is cut: its parts may have more tokens than it has
 BLOCK_CHARACTERS = 1 << 18  # tokenised at once, so that memory is bounded
 CHECKED_SEGMENTS = 64  # tokenised at once
+LONGEST_CHARACTER = 64  # code points; letters with more marks than that are divided
 LEAST_TOKENS = 4  # of text in a segment
 
 
@@ -82,6 +83,8 @@ class SegmentCutter:
             for segment, row in self._fitting(text, segments):
                 kept.append(segment)
                 rows.append(row)
+        if not kept:  # the tokenizer finds tokens, but not where they are
+            kept, rows = [Segment(0, len(text))], self._tokenizer.token_ids([self._tokenizer.prompt + text])[0]
         return CutText(tuple(kept), tuple(rows))
 
     def in_segments(self, texts: Sequence[str], tokenized: TokenizedTexts) -> TokenizedTexts:
@@ -207,10 +210,7 @@ def _block_end(text: str, start: int, most: int) -> int:
     if start + most >= len(text):
         return len(text)
     space = text.rfind(" ", start + most // 2, start + most)
-    end = space + 1 if space > start else start + most
-    while end > start + 1 and splits_character(text, end):
-        end -= 1
-    return end
+    return space + 1 if space > start else _between_characters(text, start + most)
 
 
 def _not_blank(text: str, segment: Segment) -> Iterator[Segment]:
@@ -224,10 +224,14 @@ def _not_blank(text: str, segment: Segment) -> Iterator[Segment]:
 def _halves(text: str, segment: Segment) -> tuple[Segment, Segment]:
     middle = (segment.start + segment.end) // 2
     space = text.rfind(" ", (segment.start + middle) // 2, middle)
-    cut = space + 1 if space >= 0 else middle
-    while cut > segment.start + 1 and splits_character(text, cut):
-        cut -= 1
+    cut = space + 1 if space >= 0 else _between_characters(text, middle, segment.start)
     return Segment(segment.start, cut), Segment(cut, segment.end)
+
+
+def _between_characters(text: str, position: int, after: int = 0) -> int:
+    """The last place up to a position where no character is divided; the position itself if there is none near."""
+    places = range(position, max(after, position - LONGEST_CHARACTER), -1)
+    return next((place for place in places if not splits_character(text, place)), position)
 
 
 def _groups(items: Iterable[Segment], most: int) -> Iterator[list[Segment]]:
