@@ -132,6 +132,7 @@ def make_config(
             BASICS,
             "CHUNKS",
             positional=True,
+            many_paths=True,
             read=read_inputs,
         ),
     ],

@@ -70,8 +70,8 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], n
 def _add_option(target: argparse._ActionsContainer, option: DeclaredOption) -> None:
     text = option.help.replace("%", "%%")
     if option.about.positional:
-        # a list of strings would be texts
-        target.add_argument(option.name, metavar=option.flag, help=text, nargs="+", type=Path)
+        several: dict[str, Any] = {"nargs": "+", "type": Path} if option.about.many_paths else {}
+        target.add_argument(option.name, metavar=option.flag, help=text, **several)
     elif option.is_switch:
         target.add_argument(option.flag, dest=option.name, action="store_true", help=text)
     else:

@@ -36,6 +36,8 @@ class Option:
     flag: str | None = None
     """The flag, if it is not the parameter's name."""
     positional: bool = False
+    many_paths: bool = False
+    """Whether it takes any number of paths; only if it is positional."""
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""
 

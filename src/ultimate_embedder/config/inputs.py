@@ -105,11 +105,13 @@ def _check_in_memory(value: Any) -> None:
     """Raise a `UsageError` for what can be told from the type alone."""
     if isinstance(value, Mapping):
         raise UsageError(_about_mapping(value))
-    readable = isinstance(value, Iterable) or hasattr(value, "__arrow_c_stream__")
+    # a query of polars that was not run yet cannot be iterated
+    lazy = type(value).__module__.startswith("polars.")
+    readable = isinstance(value, Iterable) or hasattr(value, "__arrow_c_stream__") or lazy
     if isinstance(value, bytes | bytearray) or not readable:
+        kind = "None" if value is None else f"of the type {type(value).__name__}"
         raise UsageError(
-            f"chunks is {_article(type(value).__name__)}. Give a path, a list of texts or dicts, a DataFrame, an Arrow "
-            "table or a Dataset."
+            f"chunks is {kind}. Give a path, a list of texts or dicts, a DataFrame, an Arrow table or a Dataset."
         )
     if isinstance(value, list | tuple):
         _check_list(value)
@@ -133,7 +135,3 @@ def _check_list(value: list[Any] | tuple[Any, ...]) -> None:
             f"chunks is a list of strings, which are texts, but {value[0]} is a file or folder. To embed files, give "
             f"Path objects: [Path({value[0]!r}), ...]."
         )
-
-
-def _article(word: str) -> str:
-    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"
