@@ -83,18 +83,18 @@ def _checked(paths: list[Path], as_text: str | None = None) -> tuple[Path, ...]:
 def _problem(path: Path, as_text: str | None) -> str | None:
     if path == STDIN:
         return None
-    if is_pattern(path):
-        return None if expand_pattern(path) else f"no file or folder matches {path}."
     try:
-        found = path.exists()
+        pattern, found = is_pattern(path), any(each.exists() for each in expand_pattern(path))
     except (OSError, ValueError):  # too long for a path, or with a NUL
-        found = False
-    if not found:
-        if as_text is not None and _looks_like_text(as_text):
-            return f"{as_text[:60]!r} is not a path that exists. If it is a text, put it in a list: embed([text], ...)."
-        return f"{path} does not exist. Give a chunk file, or the folder that holds your chunk files."
-    problem = document_problem(path) if path.is_file() else None
-    return f"{path} {problem}" if problem else None
+        pattern, found = False, False
+    if found:
+        problem = document_problem(path) if path.is_file() else None
+        return f"{path} {problem}" if problem else None
+    if as_text is not None and _looks_like_text(as_text):
+        return f"{as_text[:60]!r} is not a path that exists. If it is a text, put it in a list: embed([text], ...)."
+    if pattern:
+        return f"no file or folder matches {path}."
+    return f"{path} does not exist. Give a chunk file, or the folder that holds your chunk files."
 
 
 def _looks_like_text(given: str) -> bool:

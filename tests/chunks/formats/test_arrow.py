@@ -119,7 +119,7 @@ def test_dictionary_indices_that_lie_are_found(read: Read) -> None:
 def test_a_compressed_buffer_that_says_it_is_huge_is_not_believed(read: Read, size: int) -> None:
     table = pa.table({"text": ["word " * 2000]})
     whole = bytearray(written(table, compression="zstd"))
-    at = whole.index(struct.pack("<q", 10_000))
+    at = whole.rindex(struct.pack("<q", 10_000))  # the text; the offsets have the number as well
     whole[at : at + 8] = struct.pack("<q", size)
     [rejected] = read(bytes(whole), NAME)
     if size > 0:
@@ -138,7 +138,7 @@ def test_a_batch_beyond_memory_is_not_read(read: Read, monkeypatch: pytest.Monke
 def test_rows_without_content_are_limited(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "LEAST_MOST_ROWS", 1000)
     monkeypatch.setattr(arrow, "ROWS_PER_BYTE", 1)
-    [rejected] = read(written(pa.table({"text": pa.nulls(10**9)}), rows=10**9), NAME)
+    [rejected] = read(written(pa.table({"text": pa.nulls(10**6)}), rows=10**6), NAME)
     assert "rows, which is the limit" in rejected.reason
 
 
@@ -146,11 +146,9 @@ def test_a_text_that_many_rows_share_is_counted_for_each(read: Read, monkeypatch
     monkeypatch.setattr(arrow, "LEAST_MOST_BYTES", 1 * MiB)
     monkeypatch.setattr(arrow, "BYTES_PER_BYTE", 1)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int16()), pa.array(["x" * 10_000]))
-    for shared in (column, column.cast(pa.string()).cast(pa.string_view())):
-        found = read(written(pa.table({"text": shared.slice(0, 500) if shared is not column else shared}), rows=5000), NAME)
-        if shared is column:
-            assert "expands to more than" in found[-1].reason
-            assert len(kept(found)) < 120
+    found = read(written(pa.table({"text": column}), rows=5000), NAME)
+    assert "expands to more than" in found[-1].reason
+    assert len(kept(found)) < 120
 
 
 def test_a_row_beyond_the_limit_rejects_only_itself(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +159,8 @@ def test_a_row_beyond_the_limit_rejects_only_itself(read: Read, monkeypatch: pyt
 
 
 def test_run_end_encoded_columns_are_refused(read: Read) -> None:
-    column = pa.RunEndEncodedArray.from_arrays(pa.array([2**30], pa.int32()), pa.array(["x"]))
-    [rejected] = read(written(pa.table({"text": column}), rows=2**30), NAME)
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([2**20], pa.int32()), pa.array(["x"]))
+    [rejected] = read(written(pa.table({"text": column}), rows=2**20), NAME)
     assert "is the limit" in rejected.reason or "run-end encoded columns are not supported" in rejected.reason
 
 
