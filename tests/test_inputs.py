@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import WriteChunks
-from tests.support.tiny_models import save_bert
+from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UsageError
@@ -22,8 +22,8 @@ from ultimate_embedder.export.points_file import PointsFile
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_bert(tmp_path_factory.mktemp("models") / "tiny"))
+def model() -> str:
+    return str(tiny_model("bert"))
 
 
 def run(chunks: Any, output: Path, model: str, **options: Any) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def test_a_list_of_texts_is_embedded_and_its_file_is_gone_afterwards(tmp_path: P
 
 
 def test_a_second_run_with_the_same_texts_reuses_their_vectors(tmp_path: Path, model: str) -> None:
-    embed(pa.table({"text": ["one", "two"]}), tmp_path / "out", models=[model], devices="cpu", name="faq", quiet=True)
-    again = embed(["one", "two", "three"], tmp_path / "out", models=[model], devices="cpu", name="faq", quiet=True)
+    embed(pa.table({"text": ["one", "two"]}), tmp_path / "out", models=[model], name="faq", exports="npy", quiet=True)
+    again = embed(["one", "two", "three"], tmp_path / "out", models=[model], name="faq", exports="npy", quiet=True)
     [done] = again.collections
     assert (done.collection, done.chunks.embedded, done.chunks.newly_encoded) == ("faq", 3, 1)
 
@@ -107,7 +107,22 @@ def test_a_pipe_into_the_command_is_embedded_beside_other_inputs(tmp_path: Path,
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.csv").write_text("text\nthree\n")
     (tmp_path / "a.jsonl").write_text('"four"\n')
-    words = ["embed", "-", "a.jsonl", "b", "--output", "out", "--models", model, "--devices", "cpu", "--quiet", "--json"]
+    words = [
+        "embed",
+        "-",
+        "a.jsonl",
+        "b",
+        "--output",
+        "out",
+        "--models",
+        model,
+        "--devices",
+        "cpu",
+        "--quiet",
+        "--json",
+        "--export",
+        "npy",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "ultimate_embedder", *words],
         cwd=tmp_path,

@@ -120,7 +120,9 @@ def test_an_export_asked_for_twice_is_written_once(chunks: Path) -> None:
 
 def test_a_chunk_folder_that_is_not_there_is_refused(chunks: Path) -> None:
     missing = chunks / "nowhere"
-    assert refusal(missing) == f"{missing} does not exist. Give a chunk file, or the folder that holds your chunk files."
+    assert (
+        refusal(missing) == f"{missing} does not exist. Give a chunk file, or the folder that holds your chunk files."
+    )
 
 
 def test_an_output_that_is_a_file_is_refused(chunks: Path, tmp_path: Path) -> None:

@@ -71,7 +71,11 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path: Path) -> Non
 
 
 def test_with_a_name_everything_is_one_collection(tmp_path: Path) -> None:
-    inputs = [put(tmp_path / "x" / "a.jsonl"), put(tmp_path / "y" / "a.jsonl"), put(tmp_path / "z" / "s" / "b.csv").parent]
+    inputs = [
+        put(tmp_path / "x" / "a.jsonl"),
+        put(tmp_path / "y" / "a.jsonl"),
+        put(tmp_path / "z" / "s" / "b.csv").parent,
+    ]
     expected = [("all", ["x/a.jsonl", "y/a.jsonl", "z/s/b.csv"])]
     assert collections_of(*inputs, name="all") == expected
     assert collections_of(*inputs, inputs[0], tmp_path / "x", name="all") == expected

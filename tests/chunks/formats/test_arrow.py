@@ -164,7 +164,9 @@ def test_run_end_encoded_columns_are_refused(read: Read) -> None:
     assert "is the limit" in rejected.reason or "run-end encoded columns are not supported" in rejected.reason
 
 
-@pytest.mark.parametrize("content", [b"", b"ARROW1\0\0", b"ARROW1", b"\xff\xff\xff\xff", b"text,n\none,1\n", b"\0" * 64])
+@pytest.mark.parametrize(
+    "content", [b"", b"ARROW1\0\0", b"ARROW1", b"\xff\xff\xff\xff", b"text,n\none,1\n", b"\0" * 64]
+)
 def test_a_file_that_is_no_arrow_is_rejected_once(read: Read, content: bytes) -> None:
     [rejected] = read(content, NAME)
     assert isinstance(rejected, Rejected)

@@ -43,9 +43,7 @@ def incompressible(count: int) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("name", "content"), [("a.json", as_json(TWO)), ("a.jsonl", as_lines(TWO)), ("a.ndjson", as_lines(TWO))]
 )
-def test_compressed_json_is_read_like_json(
-    read: Read, kind: tuple[str, Compress], name: str, content: bytes
-) -> None:
+def test_compressed_json_is_read_like_json(read: Read, kind: tuple[str, Compress], name: str, content: bytes) -> None:
     suffix, compress = kind
     assert read(compress(content), f"{name}.{suffix}") == READ_TWO
     assert read(compress(content.decode().encode("utf-16")), f"{name}.{suffix}") == READ_TWO
@@ -108,7 +106,9 @@ def test_a_damaged_file_is_rejected(read: Read, kind: tuple[str, Compress]) -> N
     assert "file is " in last.reason
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8b", b"\x1f\x8bgarbage", b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8b", b"\x1f\x8bgarbage", b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd\xff\xff\xff"]
+)
 def test_magic_bytes_alone_are_rejected_once(read: Read, content: bytes) -> None:
     [rejected] = read(content, "a.jsonl.gz")
     assert "file is " in rejected.reason

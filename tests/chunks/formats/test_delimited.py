@@ -132,7 +132,9 @@ def test_nul_bytes_are_survived(load: Load) -> None:
 def test_bytes_that_are_not_utf_8_reject_their_row(load: Load) -> None:
     texts, rejected = load("text,n\ncafé,1\ntwo,2\n".encode("latin-1"), NAME)
     assert texts == ["two"]
-    assert [each.reason for each in rejected] == ["the text is not valid Unicode at character 3: byte 0xe9 is not UTF-8"]
+    assert [each.reason for each in rejected] == [
+        "the text is not valid Unicode at character 3: byte 0xe9 is not UTF-8"
+    ]
 
 
 @pytest.mark.parametrize(
