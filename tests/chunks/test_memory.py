@@ -15,6 +15,7 @@ from ultimate_embedder.chunks.memory import write_in_memory
 from ultimate_embedder.chunks.read import read_records
 from ultimate_embedder.config import InMemory, read_inputs
 from ultimate_embedder.errors import StoppedError, UsageError
+from ultimate_embedder.types import Rejected
 
 TWO = [{"text": "one", "n": 1}, {"text": "two", "n": None}]
 GIVE = "Give a path, a list of texts or dicts, a DataFrame, an Arrow table or a Dataset."
@@ -25,7 +26,7 @@ def spool(data: Any, folder: Path) -> list[Any]:
     [given] = read_inputs(data, "CHUNKS")
     assert isinstance(given, InMemory)
     path = write_in_memory(given.data, folder, lambda: None)
-    return [value for _, value in read_records(path, path.name)]
+    return [item[1] for item in read_records(path, path.name) if not isinstance(item, Rejected)]
 
 
 def refusal(data: Any, folder: Path) -> str:

@@ -169,10 +169,8 @@ def test_what_is_missing_is_named(run: Run, arguments: list[str], missing: str) 
 def test_a_chunk_folder_that_is_not_there_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     code, _, err = run("embed", tmp_path / "nowhere", "--output", tmp_path / "out")
     assert code == 2
-    assert (
-        err
-        == f"error: {tmp_path / 'nowhere'} does not exist. Give a chunk file, or the folder that holds your chunk files.\n"
-    )
+    way_out = "Give a chunk file, or the folder that holds your chunk files."
+    assert err == f"error: {tmp_path / 'nowhere'} does not exist. {way_out}\n"
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file"])

@@ -12,6 +12,7 @@ import pytest
 
 from tests.chunks.conftest import Load, Read
 from ultimate_embedder.chunks.formats import arrow
+from ultimate_embedder.chunks.formats.format import LARGEST_BATCH
 from ultimate_embedder.types import Rejected
 
 NAME = "a.arrow"
@@ -123,7 +124,7 @@ def test_a_compressed_buffer_that_says_it_is_huge_is_not_believed(read: Read, si
     whole[at : at + 8] = struct.pack("<q", size)
     [rejected] = read(bytes(whole), NAME)
     if size > 0:
-        assert f"{arrow.LARGEST_BATCH:,} is the limit. Write the file with fewer rows in a batch; 0" in rejected.reason
+        assert f"{LARGEST_BATCH:,} is the limit. Write the file with fewer rows in a batch; 0" in rejected.reason
 
 
 def test_a_batch_beyond_memory_is_not_read(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.chunks.conftest import Load, Read
 from ultimate_embedder.chunks.formats import delimited
+from ultimate_embedder.chunks.formats.format import LARGEST_RECORD
 from ultimate_embedder.types import Rejected
 
 NAME = "a.csv"
@@ -120,7 +121,7 @@ def test_a_giant_field_takes_no_more_memory_than_a_record(read: Read, monkeypatc
 def test_texts_longer_than_the_limit_of_the_csv_module_are_read(read: Read) -> None:
     text = "word " * 40_000
     assert read(f"text\n{text}\n".encode(), NAME) == [(0, {"text": text})]
-    assert csv.field_size_limit() >= delimited.LARGEST_RECORD
+    assert csv.field_size_limit() >= LARGEST_RECORD
 
 
 def test_nul_bytes_are_survived(load: Load) -> None:
