@@ -44,8 +44,9 @@ def config(chunks: Path, **options: Any) -> RunConfig:
 def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Path) -> None:
     made = config(chunks)
     assert made == RunConfig(
-        chunks=chunks,
+        chunks=(chunks,),
         output=chunks.parent / "out",
+        name=None,
         collections=(),
         models=(ModelChoice(DEFAULT_MODEL, 1.0),),
         mode="auto",
@@ -122,7 +123,9 @@ def test_an_export_asked_for_twice_is_written_once(chunks: Path) -> None:
 
 def test_a_chunk_folder_that_is_not_there_is_refused(chunks: Path) -> None:
     missing = chunks / "nowhere"
-    assert refusal(missing) == f"{missing} does not exist. Give the folder that holds your chunk files."
+    assert (
+        refusal(missing) == f"{missing} does not exist. Give a chunk file, or the folder that holds your chunk files."
+    )
 
 
 def test_an_output_that_is_a_file_is_refused(chunks: Path, tmp_path: Path) -> None:
@@ -292,7 +295,7 @@ def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:
     made = config(chunks, models="bge-m3=0.5", summary=tmp_path / "s.json", dim=64, no_ensemble="a,b")
     plain = json.loads(json.dumps(made.as_dict()))
     assert set(plain) == {field.name for field in dataclasses.fields(RunConfig)}
-    assert plain["chunks"] == str(chunks)
+    assert plain["chunks"] == [str(chunks)]
     assert plain["summary"] == str(tmp_path / "s.json")
     assert plain["models"] == [{"name": "bge-m3", "weight": 0.5}]
     assert plain["no_ensemble"] == ["a", "b"]

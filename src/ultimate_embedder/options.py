@@ -151,7 +151,7 @@ def make_config(
             BASICS,
             "CHUNKS",
             positional=True,
-            several=True,
+            many_paths=True,
             read=read_inputs,
         ),
     ],

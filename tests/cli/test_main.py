@@ -179,7 +179,8 @@ def test_every_help_has_a_short_usage_and_examples_and_fits_into_80_columns(
 def test_a_chunk_folder_that_is_not_there_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     code, _, err = run("embed", tmp_path / "nowhere", "--output", tmp_path / "out")
     assert code == 2
-    assert err == f"error: {tmp_path / 'nowhere'} does not exist. Give the folder that holds your chunk files.\n"
+    way_out = "Give a chunk file, or the folder that holds your chunk files."
+    assert err == f"error: {tmp_path / 'nowhere'} does not exist. {way_out}\n"
 
 
 def test_upload_without_an_address_says_how_to_give_one(
@@ -243,8 +244,8 @@ def test_an_empty_folder_fails_and_says_how_chunk_files_are_named(run: Run, tmp_
     code, out, _ = run("embed", tmp_path / "empty", "--output", tmp_path / "out", "--quiet")
     assert code == 1
     error = (
-        f"no chunk files below {tmp_path / 'empty'}: looked for *_chunks.json, *.jsonl, *.ndjson or *.parquet; "
-        "found no files"
+        f"no chunk files below {tmp_path / 'empty'}: looked for *.json, *.jsonl, *.ndjson, *.csv, *.tsv, *.parquet, "
+        "*.arrow or *.feather; found no files"
     )
     assert out == f"{error}\nsummary: {tmp_path / 'out' / 'summary.json'}\n"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))

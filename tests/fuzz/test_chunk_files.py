@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
 import json
 import os
@@ -19,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ultimate_embedder.chunks import LoadedChunks, load_chunks
+from ultimate_embedder.chunks.discover import is_chunk_file
 from ultimate_embedder.events import ChunkRejected, Event
 from ultimate_embedder.export import jsonl, npy, parquet, qdrant
 from ultimate_embedder.export.points import Points
@@ -184,6 +187,69 @@ def test_any_parquet_file_is_loaded_or_rejected(
         check_exports(loaded, Path(folder))
 
 
+@given(st.lists(records, max_size=6), st.sampled_from(["gz", "zst"]), mutations, mutations)
+def test_any_compressed_file_is_loaded_or_rejected(
+    chunks: list[Any],
+    kind: str,
+    inside: list[tuple[str, float, bytes]],
+    outside: list[tuple[str, float, bytes]],
+) -> None:
+    content = mutate(as_json(chunks, "lines", "utf-8"), inside)
+    packed = gzip.compress(content) if kind == "gz" else pa.Codec("zstd").compress(content, asbytes=True)
+    with tempfile.TemporaryDirectory() as folder:
+        load(f"a.jsonl.{kind}", mutate(packed, outside), Path(folder))
+
+
+@given(
+    st.lists(st.tuples(words, words), max_size=8),
+    st.sampled_from([",", ";", "\t", "|"]),
+    st.sampled_from(ENCODINGS),
+    mutations,
+)
+def test_any_csv_file_is_loaded_or_rejected(
+    rows: list[tuple[str, str]], delimiter: str, encoding: str, changes: list[tuple[str, float, bytes]]
+) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter).writerows([("id", "text"), *rows])
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("a.csv", "a.tsv"):
+            content = mutate(file.getvalue().encode(encoding, "surrogatepass"), changes)
+            check_exports(load(name, content, Path(folder)), Path(folder))
+
+
+def as_arrow(chunks: list[Any], kind: str, compression: str | None) -> bytes:
+    file = io.BytesIO()
+    columns = {**columns_of(chunks), "kind": pa.array(["x", "y"] * len(chunks)).dictionary_encode()[: len(chunks)]}
+    table = pa.table(columns)
+    new = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with new(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return file.getvalue()
+
+
+@given(
+    st.lists(records, max_size=20),
+    st.sampled_from(["file", "stream"]),
+    st.sampled_from(["zstd", "lz4", None]),
+    mutations,
+)
+def test_any_arrow_file_is_loaded_or_rejected(
+    chunks: list[Any], kind: str, compression: str | None, changes: list[tuple[str, float, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = load("a.arrow", mutate(as_arrow(chunks, kind, compression), changes), Path(folder))
+        if not changes and chunks:
+            assert loaded.found == len(chunks)
+        check_exports(loaded, Path(folder))
+
+
+@given(st.binary(max_size=200), st.sampled_from(["a.json", "a.csv", "a.arrow", "a.jsonl.gz", "a.jsonl.zst", "stdin"]))
+def test_any_bytes_under_any_name_are_loaded_or_rejected(content: bytes, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        load(name, content, Path(folder))
+        is_chunk_file(Path(folder) / name)
+
+
 @settings(max_examples=200 if LONG else 4)
 @given(st.lists(records, min_size=1, max_size=12))
 def test_what_is_loaded_can_be_put_into_qdrant(chunks: list[Any]) -> None:
@@ -215,6 +281,12 @@ def small_files() -> Iterator[tuple[str, bytes]]:
     file = io.BytesIO()
     pq.write_table(pa.table(columns_of(SAMPLE)), file, row_group_size=2)
     yield "a.parquet", file.getvalue()
+    for compression in (None, "zstd"):
+        for kind in ("file", "stream"):
+            yield "a.arrow", as_arrow(SAMPLE, kind, compression)
+    yield "a.jsonl.gz", gzip.compress(as_json(SAMPLE, "lines", "utf-8"))
+    yield "a.jsonl.zst", pa.Codec("zstd").compress(as_json(SAMPLE, "lines", "utf-8"), asbytes=True)
+    yield "a.csv", 'id,text\r\n007,"a ""b"",\r\nc"\r\n8,日本\r\n'.encode()
 
 
 def swept(content: bytes) -> Iterator[bytes]:

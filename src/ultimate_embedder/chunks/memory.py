@@ -101,10 +101,11 @@ def _streamed(data: Any) -> Iterator[pa.Table] | None:
 
 def _items(data: Any) -> Iterator[Any]:
     if _is_from(data, "pandas") and hasattr(data, "columns"):
-        return _frame_rows(data)
-    if hasattr(data, "tolist") and hasattr(data, "dtype"):  # a column: of pandas, or a numpy array
-        return iter(data.tolist())
-    return iter(data)
+        yield from _frame_rows(data)
+    elif hasattr(data, "tolist") and hasattr(data, "dtype"):  # a column: of pandas, or a numpy array
+        yield from data.tolist()
+    else:
+        yield from data
 
 
 def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
@@ -123,7 +124,7 @@ def _record(item: Any, number: int) -> Any:
     if hasattr(item, "as_py"):  # a value of Arrow
         item = item.as_py()
     if isinstance(item, Mapping):
-        return plain(dict(item))
+        return plain({key: _text(value) if key == "text" else value for key, value in item.items()})
     if isinstance(item, PLAIN):
         return plain(item)
     if hasattr(item, "model_dump"):  # pydantic: documents of LangChain, nodes of LlamaIndex, chunks of Docling
@@ -134,6 +135,11 @@ def _record(item: Any, number: int) -> Any:
         return plain(dataclasses.asdict(item))
     kind = f"{type(item).__module__}.{type(item).__qualname__}".removeprefix("builtins.")
     raise UsageError(f"item {number} of chunks is of the type {kind}. Give strings or dicts.")
+
+
+def _text(value: Any) -> Any:
+    """Bytes as text, as in Parquet; those that are not UTF-8 reject the record later."""
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
 
 
 def _is_from(data: Any, package: str) -> bool:

@@ -177,10 +177,10 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption, may_
     default = argparse.SUPPRESS if may_be_in_file else None if option.required else option.default
     if option.about.positional:
         settings: dict[str, Any] = {}
-        if option.about.several or may_be_in_file:
-            settings["nargs"] = "*" if option.about.several else "?"
+        if option.about.many_paths or may_be_in_file:
+            settings["nargs"] = "*" if option.about.many_paths else "?"
             settings["default"] = default
-        if option.about.several:
+        if option.about.many_paths:
             settings["type"] = Path  # a list of strings would be texts
         target.add_argument(option.name, metavar=option.flag, help=text, **settings)
     elif option.is_switch:

@@ -41,8 +41,8 @@ class Option:
     alone: str | None = None
     """The value that the flag alone stands for, where a value may be left out."""
     positional: bool = False
-    several: bool = False
-    """Whether several paths can be given, as the last of the arguments without a flag."""
+    many_paths: bool = False
+    """Whether it takes any number of paths; only if it is positional."""
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""
     repeatable: bool = False

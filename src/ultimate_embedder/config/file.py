@@ -95,10 +95,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, option: DeclaredOption, value: Any) -> Any:
     """The value, if an option can have it; lists and numbers are as in Python."""
-    kinds = {str, list} if option.about.several else _kinds(option)
+    kinds = {str, list} if option.about.many_paths else _kinds(option)
     is_list = isinstance(value, list) and list in kinds and all(isinstance(each, str) for each in value)
     if type(value) in kinds - {list} or is_list or (type(value) is int and float in kinds):
-        return [Path(each) for each in value] if is_list and option.about.several else value
+        return [Path(each) for each in value] if is_list and option.about.many_paths else value
     allowed = " or ".join(words for kind, words in KINDS.items() if kind in kinds)
     raise UsageError(f"{path}: {_key(option)} = {_shown(value)}: write {allowed}.")
 

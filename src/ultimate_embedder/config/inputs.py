@@ -83,18 +83,18 @@ def _checked(paths: list[Path], as_text: str | None = None) -> tuple[Path, ...]:
 def _problem(path: Path, as_text: str | None) -> str | None:
     if path == STDIN:
         return None
-    if is_pattern(path):
-        return None if expand_pattern(path) else f"no file or folder matches {path}."
     try:
-        found = path.exists()
+        pattern, found = is_pattern(path), any(each.exists() for each in expand_pattern(path))
     except (OSError, ValueError):  # too long for a path, or with a NUL
-        found = False
-    if not found:
-        if as_text is not None and _looks_like_text(as_text):
-            return f"{as_text[:60]!r} is not a path that exists. If it is a text, put it in a list: embed([text], ...)."
-        return f"{path} does not exist. Give a chunk file, or the folder that holds your chunk files."
-    problem = document_problem(path) if path.is_file() else None
-    return f"{path} {problem}" if problem else None
+        pattern, found = False, False
+    if found:
+        problem = document_problem(path) if path.is_file() else None
+        return f"{path} {problem}" if problem else None
+    if as_text is not None and _looks_like_text(as_text):
+        return f"{as_text[:60]!r} is not a path that exists. If it is a text, put it in a list: embed([text], ...)."
+    if pattern:
+        return f"no file or folder matches {path}."
+    return f"{path} does not exist. Give a chunk file, or the folder that holds your chunk files."
 
 
 def _looks_like_text(given: str) -> bool:
@@ -105,11 +105,13 @@ def _check_in_memory(value: Any) -> None:
     """Raise a `UsageError` for what can be told from the type alone."""
     if isinstance(value, Mapping):
         raise UsageError(_about_mapping(value))
-    readable = isinstance(value, Iterable) or hasattr(value, "__arrow_c_stream__")
+    # a query of polars that was not run yet cannot be iterated
+    lazy = type(value).__module__.startswith("polars.")
+    readable = isinstance(value, Iterable) or hasattr(value, "__arrow_c_stream__") or lazy
     if isinstance(value, bytes | bytearray) or not readable:
+        kind = "None" if value is None else f"of the type {type(value).__name__}"
         raise UsageError(
-            f"chunks is {_article(type(value).__name__)}. Give a path, a list of texts or dicts, a DataFrame, an Arrow "
-            "table or a Dataset."
+            f"chunks is {kind}. Give a path, a list of texts or dicts, a DataFrame, an Arrow table or a Dataset."
         )
     if isinstance(value, list | tuple):
         _check_list(value)
@@ -133,7 +135,3 @@ def _check_list(value: list[Any] | tuple[Any, ...]) -> None:
             f"chunks is a list of strings, which are texts, but {value[0]} is a file or folder. To embed files, give "
             f"Path objects: [Path({value[0]!r}), ...]."
         )
-
-
-def _article(word: str) -> str:
-    return f"an {word}" if word[:1].lower() in "aeiou" else f"a {word}"
