@@ -19,7 +19,7 @@ from tests.support.uploads import upload
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import Event, ServerChanged
-from ultimate_embedder.export import UploadReport, make_upload_config, point_id, write_exports
+from ultimate_embedder.export import UploadReport, make_upload_config, point_id, read_uploads, write_exports
 from ultimate_embedder.retry import RetryPolicy
 
 TARGET = "docs__model"
@@ -75,6 +75,13 @@ def send(server: QdrantServer, seen: list[Event]) -> Send:
     return call
 
 
+def recorded(folder: Path) -> dict[str, str | None]:
+    """The alias of each collection that was uploaded."""
+    uploads = read_uploads(folder)
+    assert isinstance(uploads, tuple)
+    return {each.target: each.alias for each in uploads if each.finished}
+
+
 def said(events: list[Event]) -> list[str]:
     return [event.message for event in events if isinstance(event, ServerChanged)]
 
@@ -128,6 +135,7 @@ class CountingServer(QdrantServer):
 def test_parallel_requests_are_in_flight_at_the_same_time(docs: Path) -> None:
     with CountingServer(expected=3) as server:
         (report,) = upload(docs, server.url, policy=IMPATIENT, batch_size=10, parallel=3)
+        assert isinstance(server, CountingServer)
         assert server.met
     assert report.counted == POINTS
 
@@ -384,6 +392,13 @@ def test_the_old_collection_is_deleted_on_request(docs: Path, fewer: Path, serve
     report = send(fewer, alias="live", delete_old=True)
     assert report.replaced_deleted
     assert list(server.collections) == [report.target]
+
+
+def test_what_is_recorded_follows_the_alias(docs: Path, server: QdrantServer, send: Send) -> None:
+    first, second = send(docs, alias="live"), send(docs, alias="live", hnsw="m=8")
+    assert recorded(docs) == {first.target: None, second.target: "live"}
+    third = send(docs, alias="live", hnsw="m=9", delete_old=True)
+    assert recorded(docs) == {first.target: None, third.target: "live"}
 
 
 def test_an_old_collection_with_another_alias_is_kept(

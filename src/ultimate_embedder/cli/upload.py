@@ -59,7 +59,7 @@ def _planned(report: UploadReport) -> str:
     if report.alias:
         before = f" instead of {report.replaced}" if report.replaced else ""
         alias = f"; alias {report.alias} would point to it{before}"
-    new, changed = report.points - report.counted, report.changed or 0
-    points = f"{new} points new, {changed} changed, {report.counted - changed} unchanged, {report.removed} removed"
+    unchanged = report.counted - (report.changed or 0)
+    points = f"{report.new} points new, {report.changed} changed, {unchanged} unchanged, {report.removed} removed"
     size = f"{report.sent_bytes / 1e6:,.1f} MB to send"
     return f"{report.collection}: {report.target} {state}{alias}; {points}; {size}. Nothing was changed."

@@ -98,7 +98,7 @@ class _Upload:
         switch_indexing_on(server, target)
         removed, deleted = self._look_for_removed(counted)
         replaced, gone = self._switch_alias(pointed_to)
-        journal.finish(file.points)
+        journal.finish(file.points, deleted=replaced if gone else None)
         seconds = time.perf_counter() - started
         self.emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
         return UploadReport(
@@ -149,6 +149,7 @@ class _Upload:
             created=created,
             recreated=recreated,
             sent_bytes=size,
+            new=file.points - there,
             changed=changed,
             removed=removed,
             alias=self.config.alias,
