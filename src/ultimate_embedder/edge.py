@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
-from ultimate_embedder.types import UNNAMED
+from ultimate_embedder.types import UNNAMED, HnswGraph
 
 UPSERT_POINTS = 256
 READ_POINTS = 1000
-EXACT_SEARCH = 10**9  # no HNSW: exact search is fast at this size, and building the graph takes minutes
+EXACT_SEARCH = 10**9  # kB of vectors before a graph is built: none is, as exact search is fast at this size
+ALWAYS_INDEXED = 1
+FULL_SCAN_KB = 10_000  # Qdrant's default: fewer vectors than this are searched faster without the graph
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class BuildShard:
     folder: str
     dims: dict[str, int]
     """By name of the vector."""
+    graph: HnswGraph | None = None
+    """The search graph to build; None for exact search."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,13 @@ class Records:
 
 
 @dataclass(frozen=True)
+class GraphBegun:
+    """All points are written, and the graph is being built: nothing is heard before the `End`."""
+
+    points: int
+
+
+@dataclass(frozen=True)
 class End:
     """Everything was sent, or done."""
 
@@ -76,7 +87,7 @@ def main() -> int:
     try:
         match read_message(source):
             case BuildShard() as work:
-                write_message(channel, _build(work, source))
+                write_message(channel, _build(work, source, channel))
             case ReadShard() as work:
                 for message in _read(work):
                     write_message(channel, message)
@@ -88,13 +99,18 @@ def main() -> int:
     return 0
 
 
-def _build(work: BuildShard, source: int) -> End:
+def _build(work: BuildShard, source: int, channel: int) -> End:
     import qdrant_edge as edge
 
+    graph = work.graph
     params = {name: edge.EdgeVectorParams(size=dim, distance=edge.Distance.Cosine) for name, dim in work.dims.items()}
     config = edge.EdgeConfig(
         vectors=params.get(UNNAMED, params),
-        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=EXACT_SEARCH),
+        hnsw_config=edge.HnswIndexConfig(graph.m, graph.ef_construct, FULL_SCAN_KB) if graph else None,
+        optimizers=edge.EdgeOptimizersConfig(
+            indexing_threshold=ALWAYS_INDEXED if graph else EXACT_SEARCH,
+            default_segment_number=1 if graph else None,
+        ),
         payload_memory=edge.Memory.Cold,  # the default; Edge would write it into the configuration on the first load
         wal_enabled=False,  # the folder is renamed when complete; a log would only take space
     )
@@ -110,6 +126,10 @@ def _build(work: BuildShard, source: int) -> End:
             shard.update(edge.UpdateOperation.upsert_points(part))
         points += len(vectors)
     shard.flush()
+    if graph and points:
+        write_message(channel, GraphBegun(points))
+        shard.optimize()
+        shard.flush()
     counted = shard.count(edge.CountRequest(exact=True))
     shard.close()
     if counted != points:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import DuplicateId, ExportedFile, MemorySnapshot, Rejected, Status, VectorSpec
+from ultimate_embedder.types import DuplicateId, ExportedFile, HnswGraph, MemorySnapshot, Rejected, Status, VectorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,6 +318,16 @@ class ExportStarted(Event):
     """An export is about to be written."""
 
     kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBuilding(Event):
+    """The search graph of an export is being built; again and again until it is done."""
+
+    kind: str
+    points: int
+    graph: HnswGraph
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

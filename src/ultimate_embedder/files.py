@@ -8,11 +8,14 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from ultimate_embedder.errors import OutputError
 
 # what `temporary_path` makes, and the chunk table of a run; nothing else is ours to delete
 TEMPORARY_NAME = re.compile(r"\.(chunks\.arrow|.+\.[0-9a-f]{8})\.partial")
@@ -158,6 +161,21 @@ def copy_folder(source: Path, target: Path) -> None:
             copy.mkdir()
         else:
             _copy_file(path, copy)
+
+
+@contextlib.contextmanager
+def scratch_copy(source: Path) -> Iterator[Path]:
+    """A copy of a folder in the system's temporary folder, for the block; raises `OutputError` if it has no room."""
+    with tempfile.TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
+        copy = Path(scratch) / source.name
+        needed, free = size_bytes(source), shutil.disk_usage(scratch).free  # in memory, holes that are read take room
+        if needed > free:
+            raise OutputError(
+                f"{source} is read from a copy of {needed / 1e6:.0f} MB, and {copy.parent} has {free / 1e6:.0f} MB "
+                "free. Set TMPDIR to a folder with more room"
+            )
+        copy_folder(source, copy)
+        yield copy
 
 
 def _copy_file(source: Path, target: Path) -> None:

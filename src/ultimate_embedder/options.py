@@ -4,7 +4,7 @@ The command line, the fields of `RunConfig` and the signature of the Python func
 Annotations are evaluated here (no `from __future__ import annotations`), as they are read at run time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +28,7 @@ from ultimate_embedder.config import (
     existing_folder,
     hub_access,
     one_of,
+    parse_hnsw,
     parse_model_choice,
     parse_names,
     parse_share,
@@ -41,6 +42,7 @@ from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
 from ultimate_embedder.output import Output, summary_problem
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline, parse_duration
+from ultimate_embedder.types import HnswGraph
 from ultimate_embedder.vectors import FUSIONS
 
 MODE_WORDS = ("auto", *MODES)
@@ -285,6 +287,17 @@ def make_config(
             f"files to write, of {', '.join(EXPORT_KINDS)}, or none", OUTPUT, "KIND,...", flag="--export", read=_exports
         ),
     ] = DEFAULT_EXPORTS,
+    hnsw: Annotated[
+        str | bool | Mapping[str, int] | None,
+        Option(
+            "build a search graph in the qdrant export; takes minutes for each 100,000 chunks",
+            OUTPUT,
+            "m=N,ef_construct=N",
+            default=f"exact search; --hnsw alone: {HnswGraph()}",
+            alone=str(HnswGraph()),
+            read=parse_hnsw,
+        ),
+    ] = None,
     summary: Annotated[
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
@@ -299,6 +312,8 @@ def make_config(
         raise UsageError(f"--mode single takes one model, but --models names {len(values['models'])}. Drop --mode.")
     if fresh and resume_from is not None:
         raise UsageError("--fresh and --resume-from contradict each other. Drop one.")
+    if values["hnsw"] and "qdrant" not in values["exports"]:
+        raise UsageError("--hnsw builds a graph in the qdrant export, which --export leaves out. Add qdrant to it.")
     if fresh and skip_existing:
         raise UsageError("--fresh and --skip-existing contradict each other. Drop one.")
     values["collections"] = values["collections"] or ()

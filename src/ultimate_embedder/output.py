@@ -17,10 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import OutputError, UsageError
-from ultimate_embedder.files import copy_folder, delete, is_temporary, remove_leftovers, safe_name, write_json
+from ultimate_embedder.files import (
+    copy_folder,
+    delete,
+    is_temporary,
+    remove_leftovers,
+    safe_name,
+    scratch_copy,
+    write_json,
+)
 from ultimate_embedder.names import name_problem, same_name
 
 if TYPE_CHECKING:
+    from qdrant_edge import EdgeShard
+
     from ultimate_embedder.summary import RunSummary
 
 SUMMARY_NAME = "summary.json"
@@ -185,6 +195,23 @@ class CollectionOutput:
             raise UsageError(f"{target} exists. Name a folder that does not.")
         copy_folder(self.qdrant, Path(target))
         return Path(target)
+
+    @contextlib.contextmanager
+    def open_shard(self) -> Iterator[EdgeShard]:
+        """Open the Qdrant shard for the block: a copy of it, so that whatever is done there leaves the output as it is.
+
+        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards.
+        """
+        from qdrant_edge import EdgeShard
+
+        if not self.qdrant.is_dir():
+            raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
+        with scratch_copy(self.qdrant) as copy:
+            shard = EdgeShard.load(str(copy))
+            try:
+                yield shard
+            finally:
+                shard.close()
 
     @property
     def upload_state(self) -> Path:

@@ -65,7 +65,7 @@ from ultimate_embedder.output import CollectionOutput, Output, summary_problem
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import UNNAMED, Collection, Rejected, Status, VectorSpec
+from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, Status, VectorSpec
 from ultimate_embedder.vectors import FusedVectors, delete_tokens, plan_fusion
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
@@ -274,7 +274,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
     own = Output(config.output).collection(collection.name)
     folder = own.folder
     own.refuse_links()
-    if config.skip_existing and (existing := find_exports(folder, config.exports)):
+    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw)):
         _report_existing(collection.name, existing, emit)
         return "skipped_existing"
     with ExitStack() as stack:
@@ -298,12 +298,12 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         passes = [known_precision(plan, collection.name, config, emit) for plan in passes]
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         payloads = cache(partial(measure_payloads, collection.name, loaded.table))
-        export_bytes = partial(_export_bytes, config.exports, payloads)
+        export_bytes = partial(_export_bytes, config.exports, payloads, config.hnsw)
         work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
         work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
         session.stop.check()
         points = _fuse(work, target, session)
-        write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh)
+        write_exports(points, folder, config.exports, emit, found=loaded.found, fresh=config.fresh, hnsw=config.hnsw)
     return "completed"
 
 
@@ -324,8 +324,8 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
         emit(Warned(collection=collection, message=problem))
 
 
-def _export_bytes(kinds: Sequence[str], payloads: Callable[[], ExportSize], dim: int) -> int:
-    return estimate_export_bytes(kinds, payloads(), [VectorSpec(UNNAMED, dim)])
+def _export_bytes(kinds: Sequence[str], payloads: Callable[[], ExportSize], hnsw: HnswGraph | None, dim: int) -> int:
+    return estimate_export_bytes(kinds, replace(payloads(), graph=hnsw), [VectorSpec(UNNAMED, dim)])
 
 
 def _fuse(work: CollectionWork, target: str, session: Session) -> Points:

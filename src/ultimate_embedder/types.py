@@ -23,6 +23,17 @@ UNNAMED = ""  # the name of the vector if points have only one
 
 
 @dataclass(frozen=True)
+class HnswGraph:
+    """The parameters of a search graph: links per point, and candidates that are looked at to find them."""
+
+    m: int = 16
+    ef_construct: int = 100
+
+    def __str__(self) -> str:
+        return f"m={self.m},ef_construct={self.ef_construct}"
+
+
+@dataclass(frozen=True)
 class Chunk:
     """One text with an id, as a chunker wrote it; `record` is the rest of the record, as JSON."""
 

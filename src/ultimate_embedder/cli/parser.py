@@ -83,6 +83,8 @@ def _add_option(target: argparse._ActionsContainer, option: DeclaredOption) -> N
             option.flag,
             dest=option.name,
             metavar=option.about.metavar,
+            nargs=None if option.about.alone is None else "?",
+            const=option.about.alone,
             type=int if option.is_number else str,
             default=None if option.required else option.default,
             required=option.required,

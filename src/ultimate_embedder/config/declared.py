@@ -35,6 +35,8 @@ class Option:
     """Description of the default, if its value does not explain it."""
     flag: str | None = None
     """The flag, if it is not the parameter's name."""
+    alone: str | None = None
+    """The value that the flag alone stands for, where a value may be left out."""
     positional: bool = False
     field: str | None = None
     """The field of the result, if its name is not the parameter's."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ultimate_embedder.config.hub import HubAccess
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.terminal import valid_unicode
+from ultimate_embedder.types import HnswGraph
 
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -74,6 +75,7 @@ class RunConfig:
     allow_missing_companions: bool
     hub: HubAccess
     exports: tuple[str, ...]
+    hnsw: HnswGraph | None
     summary: Path | None
     dry_run: bool
     skip_existing: bool

@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.types import HnswGraph
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+HNSW_LIMITS = {"m": (2, 512), "ef_construct": (4, 10_000)}  # with more, the graph is larger than the vectors
 TRUE_WORDS = ("1", "true", "yes", "on")
 
 
@@ -83,3 +85,24 @@ def existing_folder(path: str | Path, option: str) -> Path:
     if not Path(path).is_dir():
         raise UsageError(f"{option} {path} is not a folder. Give the --output of an earlier run.")
     return Path(path)
+
+
+def parse_hnsw(value: str | bool | Mapping[str, int] | HnswGraph, option: str) -> HnswGraph | None:
+    """Read `m=16,ef_construct=100`, or a part of it; True is the default graph, False is none."""
+    if isinstance(value, HnswGraph):
+        value = {"m": value.m, "ef_construct": value.ef_construct}
+    if isinstance(value, bool):
+        return HnswGraph() if value else None
+    if not isinstance(value, str | Mapping):
+        raise UsageError(f"{option} {value!r}: write m=16,ef_construct=100, for example.")
+    words = [f"{name}={number}" for name, number in value.items()] if isinstance(value, Mapping) else split_words(value)
+    numbers: dict[str, int] = {}
+    for word in words:
+        name, _, number = (part.strip() for part in word.partition("="))
+        if name not in HNSW_LIMITS or not number.isdecimal():
+            raise UsageError(f"{option} {word}: write m=16,ef_construct=100, for example, or {option} alone.")
+        least, most = HNSW_LIMITS[name]
+        if not least <= int(number) <= most:
+            raise UsageError(f"{option} {word}: must be between {least} and {most}.")
+        numbers[name] = int(number)
+    return HnswGraph(**numbers)

@@ -13,6 +13,7 @@ from ultimate_embedder.export.formats import (
     find_export,
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
+from ultimate_embedder.export.payloads import PAYLOAD_NAMES
 from ultimate_embedder.export.points import Points, point_id, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
 from ultimate_embedder.export.server.options import UPLOAD_OUTPUT, UploadConfig, make_upload_config
@@ -31,6 +32,7 @@ __all__ = [
     "DEFAULT_EXPORTS",
     "EXPORTS",
     "EXPORT_KINDS",
+    "PAYLOAD_NAMES",
     "UPLOAD_OUTPUT",
     "ExistingExports",
     "ExportFormat",

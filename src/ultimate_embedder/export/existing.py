@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UploadError
+from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.journal import read_export_journal
-from ultimate_embedder.export.write import has_exports
+from ultimate_embedder.export.write import has_exports, has_graph
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.output import CollectionOutput
-from ultimate_embedder.types import ExportedFile, VectorSpec
+from ultimate_embedder.types import ExportedFile, HnswGraph, VectorSpec
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.points_file import PointsFile
@@ -39,11 +40,13 @@ class ExistingExports:
         return self.embedded + self.rejected
 
 
-def find_exports(folder: Path, kinds: Sequence[str]) -> ExistingExports | None:
-    """The exports of these kinds, if a collection has them all."""
+def find_exports(folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = None) -> ExistingExports | None:
+    """The exports of these kinds, if a collection has them all, with this search graph if one is given."""
     if not has_exports(folder, kinds):
         return None
     journal = read_export_journal(folder)
+    if hnsw and any(find_export(kind).write_with_graph and not has_graph(journal[kind], hnsw) for kind in kinds):
+        return None
     wanted = {kind: journal[kind] for kind in kinds}
     # kinds are written in their order: where a run was stopped between them, the first are the latest
     latest = next((noted for noted in wanted.values() if noted.get("found") is not None), wanted[kinds[0]])

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.types import VectorSpec
+from ultimate_embedder.events import Emit
+from ultimate_embedder.types import HnswGraph, VectorSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,8 @@ class ExportSize:
     """The payloads in columns, compressed."""
     blocked_bytes: int = 0
     """The payloads one by one, compressed, in blocks of 128 bytes."""
+    graph: HnswGraph | None = None
+    """The search graph that is built."""
 
 
 class UnreadableError(OutputError):
@@ -58,6 +61,8 @@ class ExportFormat:
     """Writes all points to the path, atomically."""
     size: Callable[[ExportSize], int]
     """Estimates the bytes that it takes on the disk."""
+    write_with_graph: Callable[[Points, Path, HnswGraph, Emit], None] | None = None
+    """The same with a search graph, for a format that has one; it tells how it goes on."""
     by_default: bool = True
     """Whether it is written when `--export` is not given."""
     passing_files: tuple[str, ...] = ()

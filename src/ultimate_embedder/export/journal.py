@@ -73,6 +73,7 @@ def _entry(fields: Fields) -> dict[str, Any]:
         "target": fields.text,
         "passes": fields.texts,
         "origin": lambda name: fields.inner(name).values(),  # checked by whoever compares it
+        "hnsw": fields.text,
         "vectors": lambda name: [_vector(each) for each in fields.inner_list(name)],
     }
     return entry | {name: read(name) for name, read in later.items() if name in fields}

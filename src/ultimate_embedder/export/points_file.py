@@ -6,7 +6,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.parquet import ORIGIN, VECTOR, is_vector_column, vector_column, vector_name
-from ultimate_embedder.export.points import payload
+from ultimate_embedder.export.payloads import PLAIN, ChunkToSend, PayloadKind
 from ultimate_embedder.types import VectorSpec
 
 Batch = tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]
@@ -39,12 +39,14 @@ class PointsFile:
     vectors: tuple[VectorSpec, ...]
     origin: Any = None
     """Where the vectors are from, as it was stored; None if an earlier version wrote the file."""
+    kind: PayloadKind = PLAIN
+    """The shape in which payloads and ids are read."""
 
     @classmethod
-    def open(cls, path: Path) -> PointsFile:
+    def open(cls, path: Path, kind: PayloadKind = PLAIN) -> PointsFile:
         """Read the metadata, not the points."""
         with _in_words(path), pq.ParquetFile(path) as file:
-            return cls._describe(path, file)
+            return replace(cls._describe(path, file), kind=kind)
 
     @classmethod
     def _describe(cls, path: Path, file: pq.ParquetFile) -> PointsFile:
@@ -77,8 +79,8 @@ class PointsFile:
 
     def ids(self, rows: int) -> Iterator[list[str]]:
         """Yield the point ids, `rows` at a time."""
-        for batch in self._read(rows, ["point_id"]):
-            yield batch.column("point_id").to_pylist()
+        for batch in self._read(rows, ["point_id", "chunk_id"]):
+            yield self._point_ids(batch.column("point_id").to_pylist(), batch.column("chunk_id").to_pylist())
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
@@ -114,8 +116,13 @@ class PointsFile:
         for name, values in lists.items():
             if name not in OPTIONAL_VALUES and not all(isinstance(value, str) for value in values):
                 raise _DamagedError(f"a {name} is missing, or no text")
-        ids = [str(uuid.UUID(value)) for value in lists["point_id"]]
-        return ids, vectors, [_payload(lists, row, self.collection) for row in range(len(batch))]
+        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
+        return ids, vectors, [self.kind.payload(_chunk(lists, row, self.collection)) for row in range(len(batch))]
+
+    def _point_ids(self, plain: list[str], chunk_ids: list[str]) -> list[str]:
+        if self.kind is PLAIN:
+            return plain
+        return [self.kind.point_id(self.collection, chunk_id) for chunk_id in chunk_ids]
 
 
 class _DamagedError(Exception):
@@ -150,10 +157,10 @@ def _matrix(column: Any, spec: VectorSpec) -> np.ndarray:
     return matrix
 
 
-def _payload(columns: dict[str, list[Any]], row: int, collection: str) -> dict[str, Any]:
+def _chunk(columns: dict[str, list[Any]], row: int, collection: str) -> ChunkToSend:
     record = json.loads(columns["extra"][row])
     if not isinstance(record, dict):
         raise _DamagedError("a record is no object")
     if columns["metadata"][row] is not None:
         record["metadata"] = json.loads(columns["metadata"][row])
-    return payload(columns["chunk_id"][row], collection, columns["file"][row], columns["text"][row], record)
+    return ChunkToSend(columns["chunk_id"][row], collection, columns["file"][row], columns["text"][row], record)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.events import Emit, GraphBuilding
 from ultimate_embedder.export.format import Changes, ExportFormat, ExportSize
-from ultimate_embedder.export.points import Points
+from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.files import atomic_folder
+from ultimate_embedder.types import HnswGraph
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.format import PointBatches
@@ -17,17 +21,33 @@ FOLDER_NAME = "qdrant"
 # Pages of payloads and of vectors are 32 MB long, but holes where nothing was written: an empty shard takes 70 kB.
 POINT_BYTES = 76
 EMPTY_BYTES = 70_000
+LINKS = 2  # links of a point on the lowest level of the graph, as a multiple of m
+LINK_BYTES = 4
 
 
 def write(points: Points, path: Path) -> None:
     """Build the shard in a temporary folder, note what is in it, and move it to `path`."""
+    _write(points, path, None, lambda seconds: None)
+
+
+def write_with_graph(points: Points, path: Path, graph: HnswGraph, emit: Emit) -> None:
+    """The same, with a graph for approximate search."""
+    event = partial(GraphBuilding, collection=points.collection, kind=EXPORT.kind, points=len(points), graph=graph)
+    _write(points, path, graph, lambda seconds: emit(event(seconds=seconds)))
+
+
+def _write(points: Points, path: Path, graph: HnswGraph | None, tell_graph: Callable[[float], None]) -> None:
     # imported here: --help imports this module
     from ultimate_embedder.export.shard import build_shard
     from ultimate_embedder.export.shard_record import PointRecord, write_record
 
     record = PointRecord([spec.name for spec in points.vectors])
+
+    def note(block: PointBlock, payloads: list[dict[str, Any]]) -> None:
+        record.add(block.point_ids, payloads, block.vectors)
+
     with atomic_folder(path) as folder:
-        build_shard(points, folder, lambda block, payloads: record.add(block.point_ids, payloads, block.vectors))
+        build_shard(points, folder, note, graph, tell_graph)
         write_record(record.written(), folder)
 
 
@@ -45,13 +65,18 @@ def find_changes(path: Path, points: PointBatches | None) -> Changes:
 
 
 def _size(size: ExportSize) -> int:
-    return size.vector_bytes + size.blocked_bytes + size.rows * POINT_BYTES + EMPTY_BYTES
+    plain = size.vector_bytes + size.blocked_bytes + size.rows * POINT_BYTES + EMPTY_BYTES
+    if size.graph is None:
+        return plain
+    # the points are copied into a segment that has a graph, before the first one is deleted
+    return 2 * plain + size.rows * size.graph.m * LINKS * LINK_BYTES
 
 
 EXPORT = ExportFormat(
     kind="qdrant",
     file_name=lambda vectors: FOLDER_NAME,
     write=write,
+    write_with_graph=write_with_graph,
     size=_size,
     passing_files=("tracker_journal.dat",),  # what the tracker has already: Edge deletes it on the first load
     find_changes=find_changes,

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import shutil
 import signal
-import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.child import Child, ChildNotStartedError, on_stop, start_child
-from ultimate_embedder.edge import BuildShard, End, Failed, ReadShard, Records, Rows
+from ultimate_embedder.edge import BuildShard, End, Failed, GraphBegun, ReadShard, Records, Rows
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.export.format import UnreadableError
 from ultimate_embedder.export.points import PointBlock, Points
-from ultimate_embedder.files import copy_folder, size_bytes
+from ultimate_embedder.files import scratch_copy
+from ultimate_embedder.stop import looking
+from ultimate_embedder.types import HnswGraph
 
 CHILD = "ultimate_embedder.edge"
 NO_SITE = "-S"  # a shorter start: the child is told every folder that we can import from
 DISK_WORDS = ("no space left", "os error 28", "quota", "os error 122", "file too large", "os error 27")
 WITHOUT_IT = "or leave the shard out with --export npy,parquet"
+TELL_S = 15.0
 STORED = "vectors that are stored are not computed again"
 
 Watch = Callable[[PointBlock, list[dict[str, Any]]], None]
 
 
-def build_shard(points: Points, folder: Path, watch: Watch) -> None:
-    """Write all points into a new shard in `folder`; `watch` sees them. Raises `OutputError` if Edge fails."""
+def build_shard(
+    points: Points, folder: Path, watch: Watch, graph: HnswGraph | None, tell_graph: Callable[[float], None]
+) -> None:
+    """Write all points into a new shard in `folder`; `watch` sees them. Raises `OutputError` if Edge fails.
+
+    `tell_graph` is called with the seconds for which the graph has been built, as long as it is.
+    """
     dims = {spec.name: spec.dim for spec in points.vectors if spec.dim is not None}
     try:
         with _start_edge() as child:
             with on_stop(points.stop, lambda reason: child.kill()):
-                _send(child, BuildShard(str(folder), dims), points, watch)
+                _send(child, BuildShard(str(folder), dims, graph), points, watch)
                 answer = child.receive()
+                if isinstance(answer, GraphBegun):
+                    with _telling(tell_graph):
+                        answer = child.receive()
             points.stop.check()
             if not isinstance(answer, End):
                 problem = _problem(child, answer, folder)
@@ -50,15 +61,7 @@ def read_shard(path: Path) -> Iterator[Records | End]:
 
     Raises `UnreadableError` if it is damaged, `OutputError` if it cannot be looked at here.
     """
-    with tempfile.TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
-        copy = Path(scratch) / path.name
-        needed, free = size_bytes(path), shutil.disk_usage(scratch).free  # in memory, holes that are read take room
-        if needed > free:
-            raise OutputError(
-                f"{path} is read from a copy of {needed / 1e6:.0f} MB, and {copy.parent} has {free / 1e6:.0f} MB free. "
-                "Set TMPDIR to a folder with more room"
-            )
-        copy_folder(path, copy)
+    with scratch_copy(path) as copy:
         try:
             with _start_edge() as child:
                 child.send(ReadShard(str(copy)))
@@ -69,6 +72,20 @@ def read_shard(path: Path) -> Iterator[Records | End]:
                 yield message
         except ChildNotStartedError as error:
             raise OutputError(f"no process can be started to read it ({error})") from error
+
+
+@contextmanager
+def _telling(tell: Callable[[float], None]) -> Iterator[None]:
+    """Tell again and again for how long the block has taken: Edge itself says nothing of it."""
+    started = time.monotonic()
+
+    def again() -> bool:
+        tell(time.monotonic() - started)
+        return True
+
+    again()
+    with looking(again, TELL_S, "graph-progress"):
+        yield
 
 
 def _start_edge() -> AbstractContextManager[Child]:

@@ -17,7 +17,7 @@ from ultimate_embedder.export.journal import journal_problems, read_export_journ
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.files import delete
 from ultimate_embedder.output import replaced_link
-from ultimate_embedder.types import ExportedFile
+from ultimate_embedder.types import ExportedFile, HnswGraph
 
 
 def write_exports(
@@ -28,11 +28,12 @@ def write_exports(
     *,
     found: int | None = None,
     fresh: bool = False,
+    hnsw: HnswGraph | None = None,
 ) -> None:
     """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`.
 
     `found`: records in the chunk files, with those that were rejected. It is kept in the journal, for a later run that
-    skips the collection.
+    skips the collection. `hnsw`: the search graph, for exports that have one.
     """
     described = _describe(points, found)
     if problems := journal_problems(folder):
@@ -46,18 +47,20 @@ def write_exports(
         export = find_export(kind)
         path = folder / export.file_name(points.vectors)
         noted = journal.get(kind)
-        if fresh or noted is None or noted["identity"] != points.identity or _is_damaged(folder, kind, noted, points):
+        graph = hnsw if export.write_with_graph else None
+        same = noted is not None and noted["identity"] == points.identity and has_graph(noted, graph)
+        if fresh or noted is None or not same or _is_damaged(folder, kind, noted, points):
             if link := replaced_link(path):
                 emit(Warned(collection=points.collection, message=link))
             try:
-                _replace(export, points, path, noted, emit)
+                _replace(export, points, path, noted, graph, emit)
             except OutputError as error:
                 failures.append(error)
                 continue
             if noted is not None and noted["name"] != path.name:
                 delete(folder / noted["name"])
             noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
-            noted |= describe_bytes(path, kind)
+            noted |= describe_bytes(path, kind) | ({"hnsw": str(graph)} if graph else {})
         if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
             journal[kind] = noted | described
             write_export_journal(folder, journal)
@@ -83,6 +86,11 @@ def _forget_exports(problems: Sequence[str], points: Points, folder: Path, kinds
             delete(path)
             emit(Warned(collection=points.collection, message=message))
     write_export_journal(folder, known)
+
+
+def has_graph(noted: dict[str, Any], graph: HnswGraph | None) -> bool:
+    """Whether an export has this search graph, or none."""
+    return noted.get("hnsw") == (str(graph) if graph else None)
 
 
 def has_exports(folder: Path, kinds: Sequence[str]) -> bool:
@@ -127,11 +135,21 @@ def _is_damaged(folder: Path, kind: str, noted: dict[str, Any], points: Points) 
         return False
 
 
-def _replace(export: ExportFormat, points: Points, path: Path, noted: dict[str, Any] | None, emit: Emit) -> None:
+def _replace(
+    export: ExportFormat,
+    points: Points,
+    path: Path,
+    noted: dict[str, Any] | None,
+    graph: HnswGraph | None,
+    emit: Emit,
+) -> None:
     """Write an export in the place of an earlier one; what others have changed in that is kept beside it."""
     kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
     try:
-        export.write(points, path)
+        if graph and export.write_with_graph:
+            export.write_with_graph(points, path, graph, emit)
+        else:
+            export.write(points, path)
     except BaseException:
         if kept and kept.path and not path.exists():
             kept.path.rename(path)

@@ -112,6 +112,9 @@ class Progress:
                 bar.end(event.target)
             case events.ServerChanged():
                 self._say(f"{name}: {event.message}")
+            case events.GraphBuilding():
+                taken = f", {event.seconds:.0f} s so far" if event.seconds >= 1 else ""
+                self._say(f"{name}: building the search graph of {event.points} points ({event.graph}){taken}")
             case events.Retried():
                 wait = f"{event.wait_seconds:.1f} s"
                 self._say(f"cannot {event.what} ({event.reason}), attempt {event.attempt}: retrying in {wait}")

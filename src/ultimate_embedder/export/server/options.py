@@ -13,21 +13,23 @@ from typing import Annotated
 from ultimate_embedder.config import (
     Option,
     at_least,
+    parse_hnsw,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
     read_options,
 )
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.export.payloads import PAYLOAD_NAMES, PLAIN, PayloadKind, payload_kind
 from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.server.layout import (
     INDEX_TYPES,
     QUANTIZATIONS,
     Layout,
     PayloadIndex,
-    parse_hnsw,
     parse_payload_indexes,
 )
 from ultimate_embedder.names import name_problem
+from ultimate_embedder.types import HnswGraph
 
 PLACE = "where to"
 SPEED = "speed"
@@ -64,6 +66,7 @@ class UploadConfig:
     delete_removed: bool
     dry_run: bool
     layout: Layout
+    payload: PayloadKind
     quiet: bool
 
 
@@ -85,6 +88,10 @@ def _name(value: str, option: str) -> str:
     return value
 
 
+def _payload(value: str, option: str) -> PayloadKind:
+    return payload_kind(value)
+
+
 def _port(value: int, option: str) -> int:
     if at_least(value, 1, option) > 65535:
         raise UsageError(f"{option} {value}: a port is at most 65535.")
@@ -104,6 +111,10 @@ def make_upload_config(
     collection: Annotated[
         str | None, Option("name in Qdrant", PLACE, "NAME", default="from collection and model", read=_name)
     ] = None,
+    payload: Annotated[
+        str,
+        Option("payloads as other programs read them", PLACE, "SHAPE", choices=PAYLOAD_NAMES, read=_payload),
+    ] = PLAIN.name,
     api_key: Annotated[str | None, Option("the API key", PLACE, only_in_python=True)] = None,
     api_key_env: Annotated[
         str | None,
@@ -140,8 +151,15 @@ def make_upload_config(
     ] = None,
     on_disk: Annotated[bool, Option("keep vectors and payloads on disk, not in memory", NEW)] = False,
     hnsw: Annotated[
-        str | Mapping[str, int] | None,
-        Option("parameters of the search graph: m=16,ef_construct=100", NEW, "NAME=N,...", read=parse_hnsw),
+        str | bool | Mapping[str, int] | None,
+        Option(
+            "parameters of the search graph",
+            NEW,
+            "m=N,ef_construct=N",
+            default=f"the server's; --hnsw alone: {HnswGraph()}",
+            alone=str(HnswGraph()),
+            read=parse_hnsw,
+        ),
     ] = None,
     shards: Annotated[int | None, Option("number of shards", NEW, "N", read=partial(at_least, least=1))] = None,
     payload_index: Annotated[
@@ -187,6 +205,7 @@ def make_upload_config(
         delete_removed=delete_removed,
         dry_run=dry_run,
         layout=Layout(values["quantization"], on_disk, values["hnsw"], values["shards"], indexes),
+        payload=values["payload"],
         quiet=quiet,
     )
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.export.origin import VectorOrigin, difference, read_origin
+from ultimate_embedder.export.payloads import PLAIN
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_origin
 from ultimate_embedder.export.server.calls import RECORD_KEY, Server
+from ultimate_embedder.export.server.failures import shown
 
 LOOKED_UP_POINTS = 1000
 WAY_OUT = "Give another name with --collection, or delete that collection with --recreate to send everything anew."
+PAYLOAD_NOTE = "payload"  # the shape of payloads, in the same note
 
 
 @dataclass(frozen=True)
@@ -22,23 +26,32 @@ class CheckedOrigin:
 
     ours: VectorOrigin | None
     in_metadata: bool
+    kind: dict[str, str]
+    """The shape of the payloads, if it is not ours."""
 
 
 def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> CheckedOrigin:
     """Refuse to mix vectors of different origins in one collection."""
     ours = recorded_origin(file)
+    kind = {PAYLOAD_NOTE: file.kind.name} if file.kind is not PLAIN else {}  # as earlier versions note it
     noted = None if created else server.read_record(target)
     in_metadata = noted is not None
     if not created and not in_metadata:
         noted = server.marked_record(target)
     if noted is not None:
         _require_same_origin(read_origin(noted), ours, file, f"collection {target} on {server.url}")
+        _require_same_payloads(noted, file, f"collection {target} on {server.url}")
     elif not created:
         _require_ours(file, target, server, emit)
     if ours is None:
+        if kind:
+            raise UploadError(
+                f"{file.path} does not say which model its vectors are from, as an earlier version wrote it. Run the "
+                f"same embed command again before --payload {file.kind.name}: it computes nothing anew."
+            )
         message = f"{file.path} does not say which model its vectors are from, as an earlier version wrote it"
         emit(Warned(collection=file.collection, message=message))
-    return CheckedOrigin(ours, in_metadata)
+    return CheckedOrigin(ours, in_metadata, kind)
 
 
 def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str, Any] | None:
@@ -46,9 +59,10 @@ def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str,
 
     Gives what each payload has to say of it where the server has no metadata for collections (before 1.16).
     """
-    if origin.ours is None or origin.in_metadata or server.write_record(target, origin.ours.as_record()):
+    if origin.ours is None or origin.in_metadata:
         return None
-    return origin.ours.as_mark()
+    noted = server.write_record(target, origin.ours.as_record() | origin.kind)
+    return None if noted else origin.ours.as_mark() | origin.kind
 
 
 def _require_same_origin(
@@ -69,6 +83,16 @@ def _require_same_origin(
         raise UploadError(
             f"{collection} has vectors of {there}, and those of {file.collection} are of {ours}: they cannot be "
             f"searched together ({difference(there, ours)}). {WAY_OUT}"
+        )
+
+
+def _require_same_payloads(noted: Any, file: PointsFile, collection: str) -> None:
+    """Programs that read one shape of payloads do not read another: they are not mixed."""
+    there = noted.get(PAYLOAD_NOTE, PLAIN.name) if isinstance(noted, Mapping) else PLAIN.name
+    if there != file.kind.name:
+        raise UploadError(
+            f"{collection} was uploaded with --payload {shown(there)}, and now it is "
+            f"{file.kind.name}: points of both would be in it. {WAY_OUT}"
         )
 
 

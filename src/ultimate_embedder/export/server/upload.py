@@ -40,13 +40,13 @@ COUNT_POINTS = 1000
 
 def upload_points(config: UploadConfig, emit: Emit, policy: RetryPolicy | None = None) -> list[UploadReport]:
     """Upload every collection in a folder (or the folder itself, if it is one) to a Qdrant server."""
-    files = [PointsFile.open(path) for path in _find_points(config.folder)]
+    files = [PointsFile.open(path, config.payload) for path in _find_points(config.folder)]
     _refuse_one_name_for_several(config, files)
     emit = fan_out([emit])  # several threads emit
     targets = [config.collection or _own_target(file) for file in files]
     checksums = [_check(file, emit) for file in files]  # all of them, before anything is sent
     if config.alias is not None and config.collection is None:
-        targets = [new_target(targets[0], checksums[0], config.layout)]
+        targets = [new_target(targets[0], checksums[0], config.layout, config.payload.name)]
     with connect(config) as connection:
         server = Server(connection, config.url, emit, policy or retry_policy())
         require_support(server, config.layout)
