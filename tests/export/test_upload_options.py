@@ -556,3 +556,21 @@ def test_an_option_that_makes_no_sense_is_told(docs: Path, options: dict[str, An
     with pytest.raises(UsageError) as caught:
         make_upload_config(docs, "http://localhost:1", **options)
     assert str(caught.value).startswith(problem)
+
+
+def test_ids_that_are_kept_do_not_make_points_of_another_collection_ours(tmp_path: Path, server: QdrantServer) -> None:
+    chunk_ids = [str(uuid.uuid4()) for _ in range(6)]
+
+    def export(folder: Path, kept: Sequence[str]) -> Path:
+        records = [{"text": f"text {each}", "id": each} for each in kept]
+        write_exports(make_points(folder, records), folder / "docs", ("parquet",), lambda event: None)
+        return folder / "docs"
+
+    options: dict[str, Any] = {"payload": "langchain", "policy": IMPATIENT}
+    upload(export(tmp_path / "all", chunk_ids[:4]), server.url, **options)
+    for other, collection in ((chunk_ids[4], "notes"), (chunk_ids[5], "docs")):
+        payload = {"chunk_id": other, "collection": collection}
+        server.collections[TARGET].points[other] = models.Record(id=other, vector=[1.0] * DIM, payload=payload)
+    (report,) = upload(export(tmp_path / "fewer", chunk_ids[:3]), server.url, delete_removed=True, **options)
+    assert report.deleted == 2
+    assert set(server.collections[TARGET].points) == {*chunk_ids[:3], chunk_ids[4]}
