@@ -13,9 +13,10 @@ import pytest
 
 from tests.support.points import make_points
 from tests.support.qdrant_server import QdrantServer
+from tests.support.uploads import upload
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError, UsageError
-from ultimate_embedder.export import make_upload_config, point_id, upload_points, write_exports
+from ultimate_embedder.export import point_id, write_exports
 from ultimate_embedder.export.payloads import PAYLOAD_NAMES, PLAIN, ChunkToSend, payload_kind
 
 OWN_ID = "6c1d0c7e-5a52-4a8e-9d53-0f2f6d1a1b11"
@@ -44,7 +45,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[QdrantServer]:
 
 
 def send(folder: Path, server: QdrantServer, **options: Any) -> int:
-    (report,) = upload_points(make_upload_config(folder, server.url, **options), lambda event: None)
+    (report,) = upload(folder, server.url, lambda event: None, **options)
     return report.counted
 
 
@@ -201,7 +202,7 @@ def test_another_shape_is_not_mixed_in(docs: Path, server: QdrantServer) -> None
     with pytest.raises(UploadError, match=r"was uploaded with --payload langchain, and now it is haystack"):
         send(docs, server, payload="haystack")
     assert len(server.sent_ids()) == sent
-    assert send(docs, server, payload="haystack", collection="other") == 2
+    assert send(docs, server, payload="haystack", target="other") == 2
 
 
 def test_a_collection_of_an_earlier_version_is_plain(docs: Path, server: QdrantServer) -> None:

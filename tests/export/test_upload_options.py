@@ -19,7 +19,7 @@ from tests.support.uploads import upload
 from ultimate_embedder.cli import main
 from ultimate_embedder.errors import UploadError, UsageError
 from ultimate_embedder.events import Event, ServerChanged
-from ultimate_embedder.export import UploadReport, make_upload_config, point_id, write_exports
+from ultimate_embedder.export import UploadReport, make_upload_config, point_id, read_uploads, write_exports
 from ultimate_embedder.retry import RetryPolicy
 
 TARGET = "docs__model"
@@ -75,6 +75,13 @@ def send(server: QdrantServer, seen: list[Event]) -> Send:
     return call
 
 
+def recorded(folder: Path) -> dict[str, str | None]:
+    """The alias of each collection that was uploaded."""
+    uploads = read_uploads(folder)
+    assert isinstance(uploads, tuple)
+    return {each.target: each.alias for each in uploads if each.finished}
+
+
 def said(events: list[Event]) -> list[str]:
     return [event.message for event in events if isinstance(event, ServerChanged)]
 
@@ -128,6 +135,7 @@ class CountingServer(QdrantServer):
 def test_parallel_requests_are_in_flight_at_the_same_time(docs: Path) -> None:
     with CountingServer(expected=3) as server:
         (report,) = upload(docs, server.url, policy=IMPATIENT, batch_size=10, parallel=3)
+        assert isinstance(server, CountingServer)
         assert server.met
     assert report.counted == POINTS
 
@@ -386,6 +394,13 @@ def test_the_old_collection_is_deleted_on_request(docs: Path, fewer: Path, serve
     assert list(server.collections) == [report.target]
 
 
+def test_what_is_recorded_follows_the_alias(docs: Path, server: QdrantServer, send: Send) -> None:
+    first, second = send(docs, alias="live"), send(docs, alias="live", hnsw="m=8")
+    assert recorded(docs) == {first.target: None, second.target: "live"}
+    third = send(docs, alias="live", hnsw="m=9", delete_old=True)
+    assert recorded(docs) == {first.target: None, third.target: "live"}
+
+
 def test_an_old_collection_with_another_alias_is_kept(
     docs: Path, fewer: Path, server: QdrantServer, send: Send, seen: list[Event]
 ) -> None:
@@ -523,10 +538,8 @@ def test_neither_key_nor_password_is_in_the_words_of_a_configuration(docs: Path)
         ({"batch_size": 0}, "--batch-size 0: must be at least 1."),
         ({"parallel": 0}, "--parallel 0: must be at least 1."),
         ({"parallel": "two"}, "--parallel 'two': not an integer."),
-        ({"hnsw": "m"}, "--hnsw m: write m=16,ef_construct=100, for example."),
-        ({"hnsw": "n=3"}, "--hnsw n: not one of m, ef_construct, full_scan_threshold."),
-        ({"hnsw": "ef_construct=1"}, "--hnsw ef_construct= 1: must be at least 4."),
-        ({"hnsw": ""}, "--hnsw is empty. Write m=16,ef_construct=100, for example."),
+        ({"hnsw": "m"}, "--hnsw m: write m=16,ef_construct=100, for example"),
+        ({"payload": "langchian"}, "--payload langchian: not one of plain, langchain, llama-index, haystack. Did you"),
         ({"shards": 0}, "--shards 0: must be at least 1."),
         ({"quantization": "scaler"}, "--quantization scaler: not one of scalar, product, binary, turbo. Did you mean"),
         ({"payload_index": "page"}, "--payload-index page: write FIELD:TYPE, such as metadata.page:integer."),
@@ -543,3 +556,21 @@ def test_an_option_that_makes_no_sense_is_told(docs: Path, options: dict[str, An
     with pytest.raises(UsageError) as caught:
         make_upload_config(docs, "http://localhost:1", **options)
     assert str(caught.value).startswith(problem)
+
+
+def test_ids_that_are_kept_do_not_make_points_of_another_collection_ours(tmp_path: Path, server: QdrantServer) -> None:
+    chunk_ids = [str(uuid.uuid4()) for _ in range(6)]
+
+    def export(folder: Path, kept: Sequence[str]) -> Path:
+        records = [{"text": f"text {each}", "id": each} for each in kept]
+        write_exports(make_points(folder, records), folder / "docs", ("parquet",), lambda event: None)
+        return folder / "docs"
+
+    options: dict[str, Any] = {"payload": "langchain", "policy": IMPATIENT}
+    upload(export(tmp_path / "all", chunk_ids[:4]), server.url, **options)
+    for other, collection in ((chunk_ids[4], "notes"), (chunk_ids[5], "docs")):
+        payload = {"chunk_id": other, "collection": collection}
+        server.collections[TARGET].points[other] = models.Record(id=other, vector=[1.0] * DIM, payload=payload)
+    (report,) = upload(export(tmp_path / "fewer", chunk_ids[:3]), server.url, delete_removed=True, **options)
+    assert report.deleted == 2
+    assert set(server.collections[TARGET].points) == {*chunk_ids[:3], chunk_ids[4]}

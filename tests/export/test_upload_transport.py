@@ -119,7 +119,7 @@ def test_numbers_over_http_are_the_float32_of_the_file(docs: Path, server: Qdran
     found = stored(server)
     for row, point in enumerate(ids):
         unit = vectors[""][row] / np.linalg.norm(vectors[""][row])  # as Qdrant stores them for cosine distance
-        assert np.allclose(found[point].vector, unit, atol=1e-6)
+        assert np.allclose(np.array(found[point].vector), unit, atol=1e-6)
 
 
 # -- certificates

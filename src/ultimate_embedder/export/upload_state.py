@@ -61,7 +61,7 @@ class UploadJournal:
 
     def interrupted(self) -> UploadState | None:
         """What an interrupted upload of the same file to the same place has recorded; None if there is nothing."""
-        found = [each for each in self._others_and_ours() if each.place == self._state.place]
+        found = [each for each in self._recorded() if each.place == self._state.place]
         same = [each for each in found if each.sha256 == self._state.sha256 and each.finished is None]
         return same[0] if same else None
 
@@ -76,22 +76,30 @@ class UploadJournal:
             self._state = replace(self._state, points=points)
             self._write()
 
-    def finish(self, points: int) -> None:
-        """Record that all points were counted on the server. The next upload sends them all: it may have changed."""
+    def finish(self, points: int, deleted: str | None = None) -> None:
+        """Record that all points were counted on the server. The next upload sends them all: it may have changed.
+
+        `deleted` is a collection there that is gone; an alias is that of its last upload only.
+        """
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._state = replace(self._state, points=points, finished=now, recreated=False)
+        others = [each for each in self._recorded() if each.place != (self._state.url, deleted)]
+        self._store([replace(each, alias=None) if self._has_our_alias(each) else each for each in others])
         self._write()
+
+    def _has_our_alias(self, other: UploadState) -> bool:
+        return (other.url, other.alias) == (self._state.url, self._state.alias)
 
     def forget(self) -> None:
         """Drop the record of this place: the next upload starts from the first point."""
-        self._store([each for each in self._others_and_ours() if each.place != self._state.place])
+        self._store([each for each in self._recorded() if each.place != self._state.place])
 
-    def _others_and_ours(self) -> list[UploadState]:
+    def _recorded(self) -> list[UploadState]:
         found = read_uploads(self._folder)
         return list(found) if isinstance(found, tuple) else []
 
     def _write(self) -> None:
-        others = [each for each in self._others_and_ours() if each.place != self._state.place]
+        others = [each for each in self._recorded() if each.place != self._state.place]
         self._store([*others, self._state][-MOST_UPLOADS:])
 
     def _store(self, states: Iterable[UploadState]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent import futures
 from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from qdrant_client import grpc as messages
 from qdrant_client.conversions.conversion import grpc_to_payload
 
@@ -23,7 +23,7 @@ MAX_MESSAGE_BYTES = 32 << 20
 THREADS = 8
 
 
-class PointsOverGrpc(messages.points_service_pb2_grpc.PointsServicer):  # type: ignore[misc]
+class PointsOverGrpc(messages.points_service_pb2_grpc.PointsServicer):
     """Upserts into the same collections as those of the REST protocol."""
 
     def __init__(self, service: Service, api_key: str | None) -> None:
@@ -67,7 +67,8 @@ class GrpcServer:
         self.points = PointsOverGrpc(service, api_key)
         options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
         self._server = grpc.server(futures.ThreadPoolExecutor(THREADS), options=options)
-        messages.points_service_pb2_grpc.add_PointsServicer_to_server(self.points, self._server)
+        add = messages.points_service_pb2_grpc.add_PointsServicer_to_server
+        add(self.points, self._server)  # type: ignore[no-untyped-call]
         if certificate is None:
             self.port = self._server.add_insecure_port("127.0.0.1:0")
         else:

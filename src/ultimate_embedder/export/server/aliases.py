@@ -13,12 +13,12 @@ from ultimate_embedder.export.server.layout import Layout
 DIGEST_CHARACTERS = 8
 
 
-def new_target(base: str, checksum: str, payload: str, layout: Layout) -> str:
+def new_target(base: str, checksum: str, layout: Layout, payload: str) -> str:
     """The collection that an alias will point to: another one for other points or other options.
 
     The same ones lead to the same name, so that an interrupted upload is resumed, from wherever it is run.
     """
-    digest = hashlib.sha256(f"{checksum} {payload} {layout}".encode()).hexdigest()[:DIGEST_CHARACTERS]
+    digest = hashlib.sha256(f"{checksum} {layout} {payload}".encode()).hexdigest()[:DIGEST_CHARACTERS]
     return f"{base[: LONGEST_NAME - DIGEST_CHARACTERS - 2]}__{digest}"
 
 

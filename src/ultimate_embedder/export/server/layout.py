@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ultimate_embedder.config import at_least, one_of, split_words
+from ultimate_embedder.config import one_of
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.types import HnswGraph
 
 # quantized vectors stay in memory also where the originals are on disk: that is what they are for
 QUANTIZATIONS: dict[str, dict[str, Any]] = {
@@ -19,8 +20,6 @@ QUANTIZATIONS: dict[str, dict[str, Any]] = {
 """The settings of each method on the server."""
 SINCE_VERSION = {"turbo": (1, 18)}
 """The first version of Qdrant that has a method, where an older one may be met."""
-HNSW_LEAST = {"m": 0, "ef_construct": 4, "full_scan_threshold": 0}
-"""The parameters of the graph, and the least value that Qdrant takes."""
 INDEX_TYPES = ("keyword", "integer", "float", "bool", "datetime", "uuid", "text", "geo")
 
 
@@ -38,7 +37,7 @@ class Layout:
 
     quantization: str | None = None
     on_disk: bool = False
-    hnsw: Mapping[str, int] | None = None
+    hnsw: HnswGraph | None = None
     shards: int | None = None
     indexes: tuple[PayloadIndex, ...] = ()
 
@@ -48,7 +47,7 @@ class Layout:
         if self.quantization:
             body["quantization_config"] = {self.quantization: QUANTIZATIONS[self.quantization]}
         if self.hnsw:
-            body["hnsw_config"] = dict(self.hnsw)
+            body["hnsw_config"] = asdict(self.hnsw)
         if self.shards:
             body["shard_number"] = self.shards
         if self.on_disk:
@@ -61,7 +60,7 @@ class Layout:
         found = config.get("quantization_config") or {}
         if self.quantization and self.quantization not in found:
             return f"--quantization {self.quantization}: it has {' and '.join(map(str, found)) or 'none'}"
-        for name, value in (self.hnsw or {}).items():
+        for name, value in (asdict(self.hnsw) if self.hnsw else {}).items():
             if isinstance(graph, Mapping) and graph.get(name) != value:
                 return f"--hnsw {name}={value}: it has {str(graph.get(name))[:20]}"
         if self.shards and params.get("shard_number") != self.shards:
@@ -77,25 +76,6 @@ def _vectors(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return []
     every = [vectors] if "size" in vectors else list(vectors.values())
     return [each for each in every if isinstance(each, Mapping)]
-
-
-def parse_hnsw(value: str | Mapping[str, int], option: str) -> dict[str, int]:
-    """Read `m=16,ef_construct=100`."""
-    pairs = value.items() if isinstance(value, Mapping) else [_pair(word, option) for word in split_words(value)]
-    read = {}
-    for name, number in pairs:
-        one_of(name, tuple(HNSW_LEAST), option)
-        read[name] = at_least(number, HNSW_LEAST[name], f"{option} {name}=")
-    if not read:
-        raise UsageError(f"{option} is empty. Write m=16,ef_construct=100, for example.")
-    return read
-
-
-def _pair(word: str, option: str) -> tuple[str, int]:
-    name, _, number = word.partition("=")
-    if not number.strip().isdecimal():
-        raise UsageError(f"{option} {word}: write m=16,ef_construct=100, for example.")
-    return name.strip(), int(number)
 
 
 def parse_payload_indexes(value: str | Iterable[str], option: str) -> tuple[PayloadIndex, ...]:

@@ -13,6 +13,7 @@ from typing import Annotated
 from ultimate_embedder.config import (
     Option,
     at_least,
+    parse_hnsw,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
     read_options,
@@ -25,10 +26,10 @@ from ultimate_embedder.export.server.layout import (
     QUANTIZATIONS,
     Layout,
     PayloadIndex,
-    parse_hnsw,
     parse_payload_indexes,
 )
 from ultimate_embedder.names import name_problem
+from ultimate_embedder.types import HnswGraph
 
 PLACE = "where to"
 SPEED = "speed"
@@ -64,8 +65,8 @@ class UploadConfig:
     recreate: bool
     delete_removed: bool
     dry_run: bool
-    payload: PayloadKind
     layout: Layout
+    payload: PayloadKind
     quiet: bool
 
 
@@ -87,6 +88,10 @@ def _name(value: str, option: str) -> str:
     return value
 
 
+def _payload(value: str, option: str) -> PayloadKind:
+    return payload_kind(value)
+
+
 def _port(value: int, option: str) -> int:
     if at_least(value, 1, option) > 65535:
         raise UsageError(f"{option} {value}: a port is at most 65535.")
@@ -106,6 +111,10 @@ def make_upload_config(
     collection: Annotated[
         str | None, Option("name in Qdrant", PLACE, "NAME", default="from collection and model", read=_name)
     ] = None,
+    payload: Annotated[
+        str,
+        Option("payloads as other programs read them", PLACE, "SHAPE", choices=PAYLOAD_NAMES, read=_payload),
+    ] = PLAIN.name,
     api_key: Annotated[str | None, Option("the API key", PLACE, only_in_python=True)] = None,
     api_key_env: Annotated[
         str | None,
@@ -142,13 +151,17 @@ def make_upload_config(
     ] = None,
     on_disk: Annotated[bool, Option("keep vectors and payloads on disk, not in memory", NEW)] = False,
     hnsw: Annotated[
-        str | Mapping[str, int] | None,
-        Option("parameters of the search graph: m=16,ef_construct=100", NEW, "NAME=N,...", read=parse_hnsw),
+        str | bool | Mapping[str, int] | None,
+        Option(
+            "parameters of the search graph",
+            NEW,
+            "m=N,ef_construct=N",
+            default=f"the server's; --hnsw alone: {HnswGraph()}",
+            alone=str(HnswGraph()),
+            read=parse_hnsw,
+        ),
     ] = None,
     shards: Annotated[int | None, Option("number of shards", NEW, "N", read=partial(at_least, least=1))] = None,
-    payload: Annotated[
-        str, Option("payloads as other programs read them", NEW, "SHAPE", choices=PAYLOAD_NAMES)
-    ] = PLAIN.name,
     payload_index: Annotated[
         str | Iterable[str],
         Option(
@@ -191,8 +204,8 @@ def make_upload_config(
         recreate=recreate,
         delete_removed=delete_removed,
         dry_run=dry_run,
-        payload=payload_kind(values["payload"]),
         layout=Layout(values["quantization"], on_disk, values["hnsw"], values["shards"], indexes),
+        payload=values["payload"],
         quiet=quiet,
     )
 

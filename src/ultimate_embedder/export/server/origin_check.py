@@ -13,11 +13,11 @@ from ultimate_embedder.export.payloads import PLAIN
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_origin
 from ultimate_embedder.export.server.calls import RECORD_KEY, Server
-from ultimate_embedder.export.server.failures import SHOWN_CHARACTERS
+from ultimate_embedder.export.server.failures import shown
 
 LOOKED_UP_POINTS = 1000
-PAYLOAD_NOTE = "payload"  # the shape of payloads, in the same note
 WAY_OUT = "Give another name with --collection, or delete that collection with --recreate to send everything anew."
+PAYLOAD_NOTE = "payload"  # the shape of payloads, in the same note
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class CheckedOrigin:
 
     ours: VectorOrigin | None
     in_metadata: bool
-    payload_note: dict[str, str]
-    """The shape of payloads; empty for plain ones, as earlier versions note it."""
+    kind: dict[str, str]
+    """The shape of the payloads, if it is not ours."""
 
 
 def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> CheckedOrigin:
     """Refuse to mix vectors of different origins in one collection."""
     ours = recorded_origin(file)
-    kind = {PAYLOAD_NOTE: file.kind.name} if file.kind is not PLAIN else {}
+    kind = {PAYLOAD_NOTE: file.kind.name} if file.kind is not PLAIN else {}  # as earlier versions note it
     noted = None if created else server.read_record(target)
     in_metadata = noted is not None
     if not created and not in_metadata:
@@ -61,9 +61,8 @@ def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str,
     """
     if origin.ours is None or origin.in_metadata:
         return None
-    if server.write_record(target, origin.ours.as_record() | origin.payload_note):
-        return None
-    return origin.ours.as_mark() | origin.payload_note
+    noted = server.write_record(target, origin.ours.as_record() | origin.kind)
+    return None if noted else origin.ours.as_mark() | origin.kind
 
 
 def _require_same_origin(
@@ -92,7 +91,7 @@ def _require_same_payloads(noted: Any, file: PointsFile, collection: str) -> Non
     there = noted.get(PAYLOAD_NOTE, PLAIN.name) if isinstance(noted, Mapping) else PLAIN.name
     if there != file.kind.name:
         raise UploadError(
-            f"{collection} was uploaded with --payload {str(there)[:SHOWN_CHARACTERS]}, and now it is "
+            f"{collection} was uploaded with --payload {shown(there)}, and now it is "
             f"{file.kind.name}: points of both would be in it. {WAY_OUT}"
         )
 

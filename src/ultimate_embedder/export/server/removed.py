@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.errors import UploadError
+from ultimate_embedder.export.points import point_id
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.server.calls import NOT_QDRANT, Server
 
+Noted = tuple[Any, Any]
+"""Chunk id and collection of a point, as its payload has them: anything, in points of others."""
+
 PAGE_POINTS = 1000
+COLLECTION = "collection"
 
 
 def find_removed(server: Server, target: str, file: PointsFile) -> Iterator[list[str]]:
     """Yield the ids of points that an earlier upload of this collection made, and that it has no more.
 
-    A point is ours if its id is the one that we would give to its chunk. Points of others are left alone.
+    Points of others are left alone.
     """
     ours = _sorted_ids(file)
     for page in _pages(server, target, file.kind.chunk_id_path):
-        removed = [each for each, chunk_id in page if _is_ours(file, each, chunk_id) and not _holds(ours, each)]
+        removed = [each for each, noted in page if _is_ours(file, each, noted) and not _holds(ours, each)]
         if removed:
             yield removed
 
@@ -33,14 +37,16 @@ def delete_points(server: Server, target: str, ids: list[str]) -> None:
     server.ask("delete points", "POST", "/points/delete", target, {"points": ids}, wait="true")
 
 
-def _pages(server: Server, target: str, chunk_id: Sequence[str]) -> Iterator[list[tuple[str, Any]]]:
-    """Ids and chunk ids of all points in a collection, page by page; `chunk_id` is where payloads have the latter."""
+def _pages(server: Server, target: str, path: tuple[str, ...]) -> Iterator[list[tuple[str, Noted]]]:
+    """Ids of all points in a collection, page by page, each with its chunk id and collection."""
+    fields = [".".join(path), ".".join((*path[:-1], COLLECTION))]
     offset: Any = None
     most, seen = 2 * server.count(target) + PAGE_POINTS, 0  # others may add points meanwhile, but not for ever
-    read = partial(_read_page, chunk_id)
     while True:
-        body = {"limit": PAGE_POINTS, "with_payload": [".".join(chunk_id)], "with_vector": False, "offset": offset}
-        points, following = server.ask("list points", "POST", "/points/scroll", target, body, read=read)
+        body = {"limit": PAGE_POINTS, "with_payload": fields, "with_vector": False, "offset": offset}
+        points, following = server.ask(
+            "list points", "POST", "/points/scroll", target, body, read=lambda found: _read_page(found, path)
+        )
         yield points
         if following is None:
             return
@@ -50,21 +56,26 @@ def _pages(server: Server, target: str, chunk_id: Sequence[str]) -> Iterator[lis
         offset = following
 
 
-def _read_page(path: Sequence[str], found: Any) -> tuple[list[tuple[str, Any]], str | int | None]:
+def _read_page(found: Any, path: tuple[str, ...]) -> tuple[list[tuple[str, Noted]], str | int | None]:
     following = found.get("next_page_offset")
     if following is not None and not isinstance(following, str | int):
         raise TypeError
     points = []
     for each in found["points"]:
-        chunk_id = each.get("payload")
-        for key in path:
-            chunk_id = chunk_id.get(key) if isinstance(chunk_id, Mapping) else None
-        points.append((str(each["id"]), chunk_id))  # an id may also be a number, and then it is not one of ours
+        inner = each.get("payload")
+        for name in path[:-1]:
+            inner = inner.get(name) if isinstance(inner, Mapping) else None
+        noted = (inner.get(path[-1]), inner.get(COLLECTION)) if isinstance(inner, Mapping) else (None, None)
+        points.append((str(each["id"]), noted))  # an id may also be a number, and then it is not one of ours
     return points, following
 
 
-def _is_ours(file: PointsFile, found: str, chunk_id: Any) -> bool:
-    return isinstance(chunk_id, str) and file.kind.point_id(file.collection, chunk_id) == found
+def _is_ours(file: PointsFile, found: str, noted: Noted) -> bool:
+    """Whether the id is the one that we give to this chunk. Ids that are not made by us may be in other collections."""
+    chunk_id, collection = noted
+    if not isinstance(chunk_id, str) or file.kind.point_id(file.collection, chunk_id) != found:
+        return False
+    return point_id(file.collection, chunk_id) == found or bool(collection == file.collection)
 
 
 def _sorted_ids(file: PointsFile) -> np.ndarray:

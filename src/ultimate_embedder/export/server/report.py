@@ -25,8 +25,10 @@ class UploadReport:
     """The points of the collection that --recreate deleted."""
     resumed_at: int = 0
     sent_bytes: int = 0
+    new: int | None = None
+    """Points that the server does not have; only a dry run looks."""
     changed: int | None = None
-    """Points that are on the server with another payload; only a dry run compares them."""
+    """Points that the server has with another payload; only a dry run looks."""
     removed: int = 0
     """Points on the server whose chunks are gone."""
     deleted: int = 0

@@ -46,7 +46,7 @@ def upload_points(config: UploadConfig, emit: Emit, policy: RetryPolicy | None =
     targets = [config.collection or _own_target(file) for file in files]
     checksums = [_check(file, emit) for file in files]  # all of them, before anything is sent
     if config.alias is not None and config.collection is None:
-        targets = [new_target(targets[0], checksums[0], config.payload.name, config.layout)]
+        targets = [new_target(targets[0], checksums[0], config.layout, config.payload.name)]
     with connect(config) as connection:
         server = Server(connection, config.url, emit, policy or retry_policy())
         require_support(server, config.layout)
@@ -98,7 +98,7 @@ class _Upload:
         switch_indexing_on(server, target)
         removed, deleted = self._look_for_removed(counted)
         replaced, gone = self._switch_alias(pointed_to)
-        journal.finish(file.points)
+        journal.finish(file.points, deleted=replaced if gone else None)
         seconds = time.perf_counter() - started
         self.emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
         return UploadReport(
@@ -149,6 +149,7 @@ class _Upload:
             created=created,
             recreated=recreated,
             sent_bytes=size,
+            new=file.points - there,
             changed=changed,
             removed=removed,
             alias=self.config.alias,
