@@ -139,6 +139,9 @@ class QdrantServer(ThreadingHTTPServer):
                 if self.has_metadata:
                     found.metadata = {**(found.metadata or {}), **json.loads(request.body).get("metadata", {})}
                 return True
+            case "POST", ["points"], found:
+                wanted_ids = map(str, models.PointRequest.model_validate_json(request.body).ids)
+                return [found.points[each] for each in wanted_ids if each in found.points]
             case "POST", ["points", "scroll"], found:
                 return _scroll(found, models.ScrollRequest.model_validate_json(request.body).filter)
             case "PUT", ["points"], found:

@@ -19,7 +19,7 @@ from ultimate_embedder.events import BatchUploaded, Emit, UploadFinished, Upload
 from ultimate_embedder.export.points import LONGEST_NAME
 from ultimate_embedder.export.points_file import PointsFile
 from ultimate_embedder.export.recorded import recorded_checksum
-from ultimate_embedder.export.server_calls import RECORD_KEY, Server
+from ultimate_embedder.export.server_calls import RECORD_KEY, Server, payload_digest
 from ultimate_embedder.export.server_origin import check_origin
 from ultimate_embedder.export.upload_state import UploadJournal, drop_damaged_upload_state
 from ultimate_embedder.files import file_sha256
@@ -30,6 +30,7 @@ from ultimate_embedder.types import UNNAMED
 
 BATCH_POINTS = 128
 COUNT_POINTS = 1000
+READ_BACK_POINTS = 16  # spread over the file
 REQUEST_BYTES = 16 << 20  # half of Qdrant's default limit
 NUMBER_BYTES = 22  # a float32 in JSON, at most
 TIMEOUT_S = 60
@@ -152,10 +153,13 @@ def _upload_one(file: PointsFile, checksum: str, target: str, server: Server, em
         )
     )
     position = 0
+    sample: dict[str, str] = {}
     for ids, vectors, payloads in file.batches(BATCH_POINTS):
         position += len(ids)
         if position <= resumed_at:
             continue
+        if position >= len(sample) * file.points / READ_BACK_POINTS:
+            sample[ids[0]] = payload_digest(payloads[0])
         for payload in payloads if mark else ():
             payload[RECORD_KEY] = mark
         for part in _within_limit(payloads, sum(spec.dim or 0 for spec in file.vectors) * NUMBER_BYTES):
@@ -172,7 +176,10 @@ def _upload_one(file: PointsFile, checksum: str, target: str, server: Server, em
             f"{target} holds {counted} of the {file.points} points of {file.collection} after the upload. "
             "Another program may be changing it. Run the same command again to send all points again."
         )
-    journal.forget()  # the next upload starts from the first point, as the server may have changed
+    try:
+        server.require_stored(target, sample)
+    finally:
+        journal.forget()  # the next upload starts from the first point, as the server may have changed
     seconds = time.perf_counter() - started
     emit(UploadFinished(collection=file.collection, target=target, counted=counted, seconds=seconds))
     return UploadReport(file.collection, target, file.points, counted, resumed_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -25,6 +26,10 @@ SHOWN_CHARACTERS = 200
 UNEXPECTED_ANSWER = (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError)
 
 Result = TypeVar("Result")
+
+
+class _NotStoredError(Exception):
+    """A point that the server has acknowledged and does not have."""
 
 
 class Server:
@@ -93,6 +98,23 @@ class Server:
         counted = self._call("count points", lambda: self._client.count(name, count_filter=condition, exact=True).count)
         return int(counted)
 
+    def require_stored(self, target: str, sent: Mapping[str, str]) -> None:
+        """Read points back, one at a time, and compare them with the `payload_digest` of what was sent, by id."""
+
+        def read(point: str, digest: str) -> None:
+            records = self._client.retrieve(_path_part(target), [point], with_payload=True)
+            if not records or payload_digest(records[0].payload or {}) != digest:
+                raise _NotStoredError("a point is not what was sent, or not yet")
+
+        for point, digest in sent.items():
+            try:
+                self._call("read a point back", lambda point=point, digest=digest: read(point, digest))  # type: ignore[misc]
+            except _NotStoredError as error:
+                raise UploadError(
+                    f"{target} on {self.url} does not have point {point} as it was sent, though it was acknowledged. "
+                    "Another program may be changing it. Run the same command again to send all points again."
+                ) from error
+
     def _create(self, target: str, ours: Sequence[VectorSpec]) -> None:
         cosine = models.Distance.COSINE
         params = {
@@ -138,6 +160,12 @@ class Server:
             raise UploadError(f"cannot {what} on {self.url}: {NOT_QDRANT}. Check --url.") from error
 
 
+def payload_digest(payload: Mapping[str, Any]) -> str:
+    """A checksum of the texts in a payload; numbers may come back from a server in another form."""
+    texts = {name: value for name, value in payload.items() if isinstance(value, str)}
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
+
+
 def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
     """How the vectors of a collection differ from ours, or None."""
     there = {UNNAMED: vectors} if isinstance(vectors, dict) and "size" in vectors else vectors or {}
@@ -176,6 +204,8 @@ def _is_temporary_status(status: int | None) -> bool:
 
 
 def _temporary(error: Exception) -> Temporary | None:
+    if isinstance(error, _NotStoredError):  # one replica of several may be late
+        return Temporary(str(error))
     if isinstance(error, ResourceExhaustedResponse):
         return Temporary("429, too many requests", max(0, error.retry_after_s))
     if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot parse
