@@ -302,6 +302,20 @@ def test_points_that_the_server_acknowledged_and_lost_are_missed_and_sent_anew(
     assert (report.counted, report.resumed_at) == (CHUNKS, 0)
 
 
+def test_points_that_the_server_acknowledged_and_did_not_replace_are_an_error(
+    docs: Path, server: QdrantServer, send: Send
+) -> None:
+    send(docs)
+    for point in server.collections[DOCS].points.values():
+        point.payload = {**(point.payload or {}), "text": "of an earlier upload"}
+    server.faults.append(Fault("PUT", "/points", acknowledge_only=True, times=100))
+    with pytest.raises(UploadError, match=f"{DOCS} on .* does not have point .* as it was sent"):
+        send(docs)
+    server.faults.clear()
+    (report,) = send(docs)
+    assert (report.counted, report.resumed_at) == (CHUNKS, 0)
+
+
 def test_points_that_somebody_deleted_or_changed_are_sent_anew(docs: Path, server: QdrantServer, send: Send) -> None:
     send(docs)
     for point in server.sent_ids()[0][:5]:

@@ -44,8 +44,14 @@ def is_temporary_status(status: int | None) -> bool:
     return status is not None and (status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
+class NotStoredError(Exception):
+    """A point that the server has acknowledged and does not have."""
+
+
 def temporary(error: Exception) -> Temporary | None:
     """Why a failure may pass, and the wait that the server asks for; None if it will not pass."""
+    if isinstance(error, NotStoredError):
+        return Temporary(str(error))
     if isinstance(error, ResourceExhaustedResponse):
         return Temporary("429, too many requests", max(0, error.retry_after_s))
     if isinstance(error, QdrantException) and "Retry-After" in str(error):  # a date, which the client cannot parse

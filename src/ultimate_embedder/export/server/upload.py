@@ -25,6 +25,7 @@ from ultimate_embedder.export.server.indexing import switch_indexing_off, switch
 from ultimate_embedder.export.server.options import LONGEST_NAME_BYTES, UploadConfig
 from ultimate_embedder.export.server.origin_check import check_origin, note_origin
 from ultimate_embedder.export.server.preview import compare, request_bytes
+from ultimate_embedder.export.server.read_back import ReadBack
 from ultimate_embedder.export.server.removed import delete_points, find_removed
 from ultimate_embedder.export.server.report import UploadReport
 from ultimate_embedder.export.server.requests import grpc_requests, json_requests
@@ -93,8 +94,10 @@ class _Upload:
                 collection=file.collection, target=target, points=file.points, uploaded=resumed_at, created=created
             )
         )
-        sent_bytes = self._send(journal, resumed_at, mark)
+        sample = ReadBack(file.points)
+        sent_bytes = self._send(journal, resumed_at, mark, sample)
         counted = self._count(journal)
+        self._read_back(journal, sample)
         switch_indexing_on(server, target)
         removed, deleted = self._look_for_removed(counted)
         replaced, gone = self._switch_alias(pointed_to)
@@ -177,12 +180,12 @@ class _Upload:
         self._say(f"deleted the collection {self.target} on {self.server.url} ({points} points), to create it anew")
         return points
 
-    def _send(self, journal: UploadJournal, resumed_at: int, mark: object) -> int:
+    def _send(self, journal: UploadJournal, resumed_at: int, mark: object, sample: ReadBack) -> int:
         """Send the points from this one on; gives the bytes that were sent."""
         size, position = 0, resumed_at
         try:
             for end, points, sent in run_in_order(
-                self._batches(resumed_at, mark), self._send_batch, self.config.parallel, self.server.stopped
+                self._batches(resumed_at, mark, sample), self._send_batch, self.config.parallel, self.server.stopped
             ):
                 size, position = size + sent, end  # in order: all points before this one are on the server
                 journal.note(position)
@@ -192,13 +195,14 @@ class _Upload:
             raise
         return size
 
-    def _batches(self, resumed_at: int, mark: object) -> Iterator[tuple[int, Batch]]:
+    def _batches(self, resumed_at: int, mark: object, sample: ReadBack) -> Iterator[tuple[int, Batch]]:
         """Yield the batches that are not on the server, each with the number of points up to its end."""
         end = 0
         for batch in self.file.batches(self.config.batch_size):
             end += len(batch[0])
             if end <= resumed_at:
                 continue
+            sample.note(end, batch)
             for payload in batch[2] if mark else ():
                 payload[RECORD_KEY] = mark
             yield end, batch
@@ -229,6 +233,13 @@ class _Upload:
                 "upload. Another program may be changing it. Run the same command again to send all points again."
             )
         return counted
+
+    def _read_back(self, journal: UploadJournal, sample: ReadBack) -> None:
+        try:
+            sample.require_stored(self.server, self.target)
+        except UploadError:
+            journal.forget()
+            raise
 
     def _count_removed(self, ours: int) -> int:
         if self.server.count(self.target) <= ours:
