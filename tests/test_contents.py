@@ -86,7 +86,9 @@ def test_an_npy_export_of_other_chunks_is_not_mixed_with_the_parquet_export(made
     embed(tmp_path / "chunks", tmp_path / "out", exports="parquet", **options)
     docs = open_output(tmp_path / "out")["docs"]
     assert docs.chunks().column("chunk_id")[0].as_py() == "c6"
-    assert np.allclose(docs.vectors()[0], next(docs.points()).vector)
+    first = next(docs.points()).vector
+    assert isinstance(first, np.ndarray)
+    assert np.allclose(docs.vectors()[0], first)
 
 
 def test_named_vectors_are_read_by_the_name_of_the_model(made: Path) -> None:

@@ -6,7 +6,7 @@ import inspect
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import Embedder, embed, open_output
 from ultimate_embedder.errors import NoVectorsError, UltimateEmbedderError, UsageError
-from ultimate_embedder.models import Encoder
+from ultimate_embedder.models import Encoder, TokenizedTexts
 from ultimate_embedder.options import make_config
 
 TEXTS = ["A short one.", "Ünïcode 表 🙂", *(f"text number {number} " * (number % 7 + 1) for number in range(40))]
@@ -102,7 +102,7 @@ def test_documents_and_queries_have_the_prompts_of_the_model(one: Embedder) -> N
 
 def test_one_string_gives_one_vector(one: Embedder) -> None:
     assert array(one.encode("text")).shape == (64,)
-    np.testing.assert_allclose(one.encode("text"), array(one.encode(["text"]))[0], atol=1e-6)
+    np.testing.assert_allclose(array(one.encode("text")), array(one.encode(["text"]))[0], atol=1e-6)
 
 
 def test_no_texts_give_an_empty_array_of_the_right_width(one: Embedder, both: Embedder) -> None:
@@ -115,7 +115,12 @@ def test_no_texts_give_an_empty_array_of_the_right_width(one: Embedder, both: Em
 def test_equal_texts_are_encoded_once(one: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     tokenize = Encoder.tokenize
-    monkeypatch.setattr(Encoder, "tokenize", lambda self, texts: (seen.extend(texts), tokenize(self, texts))[1])
+
+    def listen(self: Encoder, texts: Sequence[str]) -> TokenizedTexts:
+        seen.extend(texts)
+        return tokenize(self, texts)
+
+    monkeypatch.setattr(Encoder, "tokenize", listen)
     vectors = array(one.encode(["a", "b", "a", "a"]))
     assert sorted(seen) == ["a", "b"]
     assert (vectors[[0, 2, 3]] == vectors[0]).all()

@@ -143,16 +143,19 @@ class Embedder:
     def _encode(self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder]) -> Vectors:
         single = isinstance(texts, str)
         rows = check_texts([texts] if isinstance(texts, str) else texts)
-        with self._one_call:
-            if self._opened is None:
-                raise UsageError("this Embedder is closed. Make another one.")
-            if not rows:
-                return _shaped({spec.name: np.empty((0, spec.dim or 0), np.float32) for spec in self._fusion.vectors})
-            listener = _Listener(self._progress)
-            with listener.listening() as emit:
-                vectors = choose(self._opened).encode(rows, emit, StopSwitch())
-        listener.warn(stacklevel=4)
-        return _shaped({name: each[0] for name, each in vectors.items()} if single else vectors)
+        listener = _Listener(self._progress)
+        try:
+            with self._one_call, listener.listening() as emit:
+                if self._opened is None:
+                    raise UsageError("this Embedder is closed. Make another one.")
+                vectors = choose(self._opened).encode(rows, emit, StopSwitch()) if rows else self._no_vectors()
+        finally:
+            listener.warn(stacklevel=4)
+        vectors = {name: each[0] for name, each in vectors.items()} if single else vectors
+        return vectors.get(UNNAMED, vectors)
+
+    def _no_vectors(self) -> dict[str, np.ndarray]:
+        return {spec.name: np.empty((0, spec.dim or 0), np.float32) for spec in self._fusion.vectors}
 
 
 @dataclass(frozen=True)
@@ -169,10 +172,6 @@ def _open(config: RunConfig, emit: Emit) -> _Opened:
     session = open_session(config, emit, StopSwitch())
     session = replace(session, config=replace(config, warm_cache=True))  # models stay in place between calls
     return _Opened(session, TextEncoder(session), TextEncoder(session, queries=True))
-
-
-def _shaped(vectors: dict[str, np.ndarray]) -> Vectors:
-    return vectors.get(UNNAMED, vectors)
 
 
 class _Listener:

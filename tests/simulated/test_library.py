@@ -22,6 +22,11 @@ def allocated(controls: SimulatedControls, count: int = 2) -> list[int]:
     return [controls.usage(device)["allocated"] for device in range(count)]
 
 
+def array(vectors: Any) -> np.ndarray:
+    assert isinstance(vectors, np.ndarray)
+    return vectors
+
+
 def reference(**options: Any) -> dict[str, np.ndarray]:
     with Embedder(**options, devices="cpu") as embedder:
         vectors = embedder.encode(TEXTS)
@@ -33,16 +38,16 @@ def test_models_stay_on_the_cards_between_calls_and_leave_them_at_the_end(monkey
     before = allocated(controls)
     make_all_work(2, monkeypatch)
     with Embedder(MODELS[0], devices="simulated:2x64MiB", precision="fp32") as embedder:
-        vectors = embedder.encode(TEXTS)
+        vectors = array(embedder.encode(TEXTS))
         between = allocated(controls)
         assert all(now > then for now, then in zip(between, before, strict=True))
-        queries = embedder.encode_queries(TEXTS)
+        queries = array(embedder.encode_queries(TEXTS))
         assert allocated(controls) == between
     controls.clear_workspaces()
     assert allocated(controls) == before
     np.testing.assert_allclose(vectors, reference(models=MODELS[0])[""], atol=1e-5)
     with Embedder(MODELS[0], devices="cpu") as on_cpu:
-        np.testing.assert_allclose(queries, on_cpu.encode_queries(TEXTS), atol=1e-5)
+        np.testing.assert_allclose(queries, array(on_cpu.encode_queries(TEXTS)), atol=1e-5)
 
 
 def test_several_models_share_the_cards() -> None:
@@ -58,7 +63,7 @@ def test_a_card_that_is_too_small_does_not_stop_a_call() -> None:
     simulate([2 * MiB])
     told = pytest.warns(UserWarning, match="texts were encoded on the CPU, in fp32: no GPU had room for them")
     with Embedder(MODELS[0], devices="simulated:2MiB", precision="fp32") as embedder, told:
-        vectors = embedder.encode(TEXTS)
+        vectors = array(embedder.encode(TEXTS))
     np.testing.assert_allclose(vectors, reference(models=MODELS[0])[""], atol=1e-5)
 
 
@@ -67,9 +72,9 @@ def test_that_fp16_is_too_narrow_is_found_out_once() -> None:
     simulate([64 * MiB])
     with Embedder(model, devices="simulated:64MiB", precision="fp16") as embedder:
         with pytest.warns(UserWarning, match="have no usable vector in fp16"):
-            first = embedder.encode(TEXTS)
+            first = array(embedder.encode(TEXTS))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            again = embedder.encode(TEXTS)
+            again = array(embedder.encode(TEXTS))
     np.testing.assert_allclose(first, again, atol=1e-6)
     np.testing.assert_allclose(first, reference(models=model)[""], atol=1e-5)

@@ -75,8 +75,9 @@ class NotebookBar:
             self.end(key)
 
     def _update(self) -> None:
-        from IPython.display import display
+        import IPython.display
 
+        display: Any = IPython.display.display  # not typed
         self._updated_at = time.monotonic()
         if self._display is None:
             self._display = display(self, display_id=True)
