@@ -97,7 +97,7 @@ def _is_collection_of(chunks: Path, folder: Path) -> bool:
 
 def _collection_name(value: str, option: str) -> str:
     if problem := collection_name_problem(value) if isinstance(value, str) else "is not text":
-        raise UsageError(f"{option} {value!r}: a name of a collection that {problem}. Give another.")
+        raise UsageError(f"{option} {value!r} {problem}. Give another name.")
     return value
 
 

@@ -58,6 +58,11 @@ def test_a_pattern_is_what_a_shell_makes_of_it(tmp_path: Path) -> None:
     assert collections_of(tmp_path / "**" / "c.csv") == [("c", ["c.csv"])]
 
 
+def test_a_file_that_is_named_and_matches_a_pattern_counts_once(tmp_path: Path) -> None:
+    file = put(tmp_path / "a.csv")
+    assert collections_of(file, tmp_path / "*.csv", tmp_path / "sub" / ".." / "a.csv") == [("a", ["a.csv"])]
+
+
 def test_what_a_pattern_matches_and_is_no_chunk_file_is_left_out(tmp_path: Path) -> None:
     for name in ("a.csv", "d.pdf"):
         put(tmp_path / name)

@@ -42,7 +42,8 @@ def find_collections(
     """
     given = [inputs] if isinstance(inputs, Path) else list(inputs)
     search = _Search(skip)
-    collections = [collection for path in given for collection in _collections_of(path, search)]
+    named = _named_paths(given)
+    collections = [each for path, matched in named for each in _collections_of(path, matched, search)]
     if name is not None and collections:
         collections = [_together(collections, name)]
     found = _select(tuple(collections), tuple(map(valid_unicode, wanted)), search)
@@ -51,17 +52,26 @@ def find_collections(
     places = first_few([str(path) for path in given])
     if collections:
         return dataclasses.replace(found, nothing_found=_none_of(wanted, given, places, collections, skip))
-    roots = [found for path in given for found in expand_pattern(path)]
-    return dataclasses.replace(found, nothing_found=f"no chunk files below {places}: {_instead(roots, skip)}")
+    instead = _instead([path for path, _ in named], skip)
+    return dataclasses.replace(found, nothing_found=f"no chunk files below {places}: {instead}")
 
 
-def _collections_of(path: Path, search: _Search) -> Iterator[Collection]:
-    """Yield the collections of one input."""
-    for found in expand_pattern(path):
-        if found.is_dir():
-            yield from _collections_below(found, search)
-        elif not is_pattern(path) or search.is_chunk_file(found):  # a file that was named is read whatever its name is
-            yield _collection(_name_of(found), found, found.parent, (found,))
+def _named_paths(given: list[Path]) -> list[tuple[Path, bool]]:
+    """The files and folders that are meant, each once, and whether only a pattern matches it."""
+    named: dict[str, tuple[Path, bool]] = {}
+    for path in given:
+        for found in expand_pattern(path):
+            first, matched = named.get(os.path.abspath(found), (found, True))  # noqa: PTH100 - a link stays a link
+            named[os.path.abspath(found)] = first, matched and is_pattern(path)  # noqa: PTH100
+    return list(named.values())
+
+
+def _collections_of(path: Path, matched: bool, search: _Search) -> list[Collection]:
+    """The collections of one input; a file that was named, not `matched` by a pattern, is read whatever its name is."""
+    if path.is_dir():
+        return _collections_below(path, search)
+    is_meant = not matched or search.is_chunk_file(path)
+    return [_collection(_name_of(path), path, path.parent, (path,))] if is_meant else []
 
 
 def _collections_below(root: Path, search: _Search) -> list[Collection]:
