@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import DuplicateId, ExportedFile, MemorySnapshot, Rejected, Status, VectorSpec
+from ultimate_embedder.types import (
+    DuplicateId,
+    ExportedFile,
+    FieldsUsed,
+    MemorySnapshot,
+    Rejected,
+    Status,
+    VectorSpec,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,7 @@ class ChunksLoaded(Event):
     rejected: int
     distinct_texts: int
     seconds: float
+    fields: tuple[FieldsUsed, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

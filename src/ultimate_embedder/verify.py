@@ -270,11 +270,13 @@ class _Verifier:
     def _chunk_texts(self, collection: CollectionOutput) -> Iterator[str]:
         """Texts in the chunk files that have a vector in any pass."""
         root = Path(self._summary.chunks if self._summary else "")
+        fields = self._summary.options.fields if self._summary and self._summary.options else None
         identities = [read_identity(stored.folder) for stored in collection.passes]
         stores = [VectorStore(collection.store, each, read_only=True) for each in identities if each is not None]
         with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
             for found in find_collections(root, (collection.name,), skip=self._output.folder).collections:
-                table = load_chunks(found, CollectionOutput(Path(scratch)).chunk_table, lambda event: None).table
+                spool = CollectionOutput(Path(scratch)).chunk_table
+                table = load_chunks(found, spool, lambda event: None, fields).table
                 held = np.logical_or.reduce([store.holds(table.keys) for store in stores])
                 for block in table.blocks(held):
                     yield from (text for row, text in enumerate(block.texts, block.start) if held[row])

@@ -8,6 +8,7 @@ from ultimate_embedder.config.environment import (
     must_check_locks,
     old_environment,
 )
+from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.options import (
     BACKENDS,
@@ -45,10 +46,12 @@ __all__ = [
     "OLD_MODE_NAMES",
     "PARALLELISMS",
     "PRECISIONS",
+    "SEPARATOR",
     "Backend",
     "BatchTokens",
     "Companions",
     "DeclaredOption",
+    "FieldChoice",
     "HubAccess",
     "ModelChoice",
     "OldEnvironment",
@@ -61,10 +64,12 @@ __all__ = [
     "declared_options",
     "devices_from_environment",
     "existing_folder",
+    "field_choice",
     "hub_access",
     "must_check_locks",
     "old_environment",
     "one_of",
+    "parse_field",
     "parse_flag",
     "parse_model_choice",
     "parse_names",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from ultimate_embedder.config.fields import FieldChoice
 from ultimate_embedder.config.hub import HubAccess
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.terminal import valid_unicode
@@ -49,6 +50,7 @@ class RunConfig:
     chunks: Path
     output: Path
     collections: tuple[str, ...]
+    fields: FieldChoice
     models: tuple[ModelChoice, ...]
     mode: str
     fusion: str

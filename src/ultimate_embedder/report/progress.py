@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
 from ultimate_embedder import events
 from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.terminal import encodable, printable, write_line
+from ultimate_embedder.types import FieldsUsed
 
 SECONDS_BETWEEN_LINES = 15.0
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
@@ -72,6 +73,8 @@ class Progress:
             case events.ChunksLoaded():
                 rejected = f", {event.rejected} rejected" if event.rejected else ""
                 self._say(f"{name}: {event.loaded} chunks in {event.seconds:.1f} s{rejected}")
+                for line in _recognised(event.fields):
+                    self._say(f"{name}: {line}")
             case events.ModelResolved() if event.source in ("download", "refresh"):
                 note = event.note or f"downloaded at commit {event.revision}"
                 bar.end(event.model)
@@ -136,6 +139,18 @@ def make_progress(quiet: bool) -> Progress:
     if sys.stderr.isatty():
         return Progress(_TerminalBar())
     return Progress(_Lines())
+
+
+def _recognised(fields: Sequence[FieldsUsed]) -> Iterator[str]:
+    """Where text, metadata and ids were found; of several kinds of records, how many there are of each."""
+    if all(used.text is None for used in fields):
+        return
+    for used in fields:
+        tool = f" ({used.tool})" if used.tool else ""
+        metadata = f", metadata from {used.metadata}" if used.metadata else ""
+        ids = f"ids from {used.ids}" if used.ids else "ids made from file and text"
+        said = f"text from {used.text}{metadata}, {ids}{tool}" if used.text else "bare strings"
+        yield f"{used.records:,} x {said}" if len(fields) > 1 else said
 
 
 class _NoBar:

@@ -29,6 +29,8 @@ class ChunkFormat:
     """Whether a path has this format, by its name."""
     read: Callable[[Path, str], Iterator[Record | Rejected]]
     """Yields every record of the file at a path; the second argument is the name for `Rejected`. May raise OSError."""
+    tabular: bool = False
+    """Whether all records of a file have the same keys: its columns."""
 
 
 def named(*patterns: str) -> Callable[[Path], bool]:

@@ -1,4 +1,4 @@
-"""Read chunks from Parquet: the column `text` is the text, the other columns are the record."""
+"""Read chunks from Parquet: a row is a record, with the columns as keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
 from ultimate_embedder.chunks.formats.opened import open_file
 from ultimate_embedder.chunks.formats.parquet_footer import Leaf, RowGroup, read_footer
 from ultimate_embedder.chunks.formats.parquet_pages import ColumnPages, column_pages
@@ -44,14 +44,12 @@ def _open(raw: BinaryIO, name: str) -> _Opened | Rejected:
 
     try:
         with pq.ParquetFile(raw) as file:
-            metadata, columns = file.metadata, file.schema_arrow.names
+            metadata = file.metadata
             footer = read_footer(raw)
     except UnicodeDecodeError:
         return Rejected(name, None, "the name of a column is not UTF-8")
     except UNREADABLE as error:
         return Rejected(name, 0, f"not a readable Parquet file ({_first_line(error)}); 0 rows were read")
-    if "text" not in columns:
-        return Rejected(name, None, f'no "text" column; its columns are: {first_keys(columns)}')
     most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
     if metadata.num_rows > most_rows:
         return Rejected(name, None, f"the file says that it has {metadata.num_rows:,} rows; {most_rows:,} is the limit")
@@ -139,4 +137,4 @@ def _first_line(error: BaseException) -> str:
     return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
 
 
-FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read)
+FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read, tabular=True)

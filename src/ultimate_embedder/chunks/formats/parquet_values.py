@@ -41,8 +41,7 @@ class RowReader:
         record = {}
         for name, column in self._columns:
             try:
-                value = _value(column[row])
-                record[name] = value.decode() if name == "text" and isinstance(value, bytes) else _plain(value)
+                record[name] = _plain(_value(column[row]))
             except UnicodeDecodeError:
                 return Rejected(self._name, position, f'the column "{first_keys([name])}" is not UTF-8 in this row')
             except UNREADABLE as error:
@@ -105,13 +104,13 @@ def _as_text(scalar: pa.Scalar) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert types that JSON does not have (dates, bytes, decimals) to text."""
+    """Convert types that JSON does not have (dates, decimals) to text; bytes may be the text, and stay."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
+    if value is None or isinstance(value, str | int | float | bool | bytes):
         return value
     if hasattr(value, "tolist"):  # of numpy: a number of half precision, a tensor
         return _plain(value.tolist())
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return str(value)
