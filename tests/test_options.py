@@ -11,6 +11,7 @@ from ultimate_embedder.config import (
     DEFAULT_MODEL,
     PARALLELISMS,
     DeclaredOption,
+    FieldChoice,
     HubAccess,
     ModelChoice,
     RunConfig,

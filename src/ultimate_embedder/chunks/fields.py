@@ -101,9 +101,9 @@ class FieldReader:
     def missing_everywhere(self, option: str, records: int, record: dict[str, Any]) -> str:
         """Say that no record has a field that was asked for; `record` is one of them."""
         record, _ = self._plan(record)
-        what = {"id": "text or an integer", "metadata": "an object", "title": "text"}[option]
+        what, fits = KINDS[option]
         name = str(getattr(self._choice, option))
-        near = difflib.get_close_matches(name, [each for each, _ in _leaves(record)], n=1)
+        near = difflib.get_close_matches(name, [each for each, value in _leaves(record) if fits(value)], n=1)
         of_these = "the record has no" if records == 1 else f"none of the {records:,} records has"
         suggestion = f" Did you mean {printable(near[0])}?" if near else ""
         return f"--{option}-field {name}: {of_these} {what} there (keys: {first_keys(record)}).{suggestion}"
@@ -177,9 +177,9 @@ class FieldReader:
         missing = []
         if self._choice.id and found is None:
             missing.append("id")
-        if self._choice.metadata and not isinstance(_at(record, plan.metadata), dict):
+        if self._choice.metadata and not _is_object(_at(record, plan.metadata)):
             missing.append("metadata")
-        if plan.title and not isinstance(_at(record, plan.title), str):
+        if plan.title and not _is_text(_at(record, plan.title)):
             missing.append("title")
         return tuple(missing)
 
@@ -233,6 +233,22 @@ def _as_id(value: Any) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value.digits if isinstance(value, LongInteger) else None
+
+
+def _is_id(value: Any) -> bool:
+    return _as_id(value) is not None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+KINDS = {"id": ("text or an integer", _is_id), "metadata": ("an object", _is_object), "title": ("text", _is_text)}
+"""What a chosen field must be, by its option: in words, and as a function."""
 
 
 def _with_title(title: Any, text: Any) -> Any:

@@ -29,9 +29,7 @@ class LoadedChunks:
     rejected: int
 
 
-def load_chunks(
-    collection: Collection, spool: Path, emit: Emit, choice: FieldChoice | None = None
-) -> LoadedChunks:
+def load_chunks(collection: Collection, spool: Path, emit: Emit, choice: FieldChoice | None = None) -> LoadedChunks:
     """Read all chunk files of a collection into a table at `spool`; emits an event for every rejected record.
 
     Raises UsageError if no record has a field that was chosen for ids, metadata or titles.

