@@ -67,7 +67,7 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         groups = sorted(collection.rejected_by_reason, key=lambda group: -group.records)[:MOST_SHOWN]
         lines.extend(f"{name} rejected {in_words(group)}" for group in groups)
         if (more := collection.chunks.rejected - sum(group.records for group in groups)) > 0:
-            lines.append(f"{name} rejected {more:,} more records; the summary lists all")
+            lines.append(f"{name} rejected {more:,} more; the summary lists all")
         if collection.chunks.truncated:
             lines.append(f"{name}: {collection.chunks.truncated} chunks were truncated at the token limit")
         if collection.chunks.duplicate_ids:
