@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from ultimate_embedder.config import SEPARATOR, FieldChoice
 from ultimate_embedder.terminal import printable
 
 MOST_PLANS = 1024  # sets of keys whose plan is kept: most collections have a few
+LONGEST_KEYS = 10_000  # characters of all keys of a record whose plan is kept
+MOST_SUGGESTED = 1000  # fields among which a similar name is looked for
 MISSING = object()
 
 UsedFields = tuple[str | None, str | None, str | None, str | None]
@@ -103,7 +106,7 @@ class FieldReader:
         record, _ = self._plan(record)
         what, fits = KINDS[option]
         name = str(getattr(self._choice, option))
-        near = difflib.get_close_matches(name, [each for each, value in _leaves(record) if fits(value)], n=1)
+        near = difflib.get_close_matches(name, [each for each, value in _named(record) if fits(value)], n=1)
         of_these = "the record has no" if records == 1 else f"none of the {records:,} records has"
         suggestion = f" Did you mean {printable(near[0])}?" if near else ""
         return f"--{option}-field {name}: {of_these} {what} there (keys: {first_keys(record)}).{suggestion}"
@@ -125,10 +128,11 @@ class FieldReader:
     ) -> tuple[Wrapper | None, tuple[_Plan, ...]]:
         shapes: list[Shape | None] = [*find_shapes(keys), None]
         wrapper = None if inside else find_wrapper(keys)
+        known = wrapper, tuple(self._plan_for(keys, shape, inside) for shape in shapes)
         if len(self._known) >= MOST_PLANS:
             self._known.clear()
-        known = wrapper, tuple(self._plan_for(keys, shape, inside) for shape in shapes)
-        self._known[known_as] = known
+        if sum(map(len, keys)) <= LONGEST_KEYS:
+            self._known[known_as] = known
         return known
 
     def _plan_for(self, keys: KeyPath, shape: Shape | None, wrapper: Wrapper | None) -> _Plan:
@@ -185,12 +189,11 @@ class FieldReader:
 
     def _advice(self, record: dict[str, Any]) -> str:
         """The option that would find the text: by a similar name, or else the longest text of the record."""
-        texts = {name: value for name, value in _leaves(record) if isinstance(value, str) and value.strip()}
-        names = [name for name in texts if name.isprintable() and len(name) <= LONGEST_KEY]
-        if not names:
+        texts = {name: value for name, value in _named(record) if isinstance(value, str) and value.strip()}
+        if not texts:
             return ""
-        near = difflib.get_close_matches(self._choice.text or TEXT, names, n=1)
-        best = near[0] if near else max(names, key=lambda name: len(texts[name]))
+        near = difflib.get_close_matches(self._choice.text or TEXT, list(texts), n=1)
+        best = near[0] if near else max(texts, key=lambda name: len(texts[name]))
         return f". Try --text-field {shlex.quote(best)}"
 
 
@@ -286,8 +289,13 @@ def _put(record: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return record if before is MISSING else _put(record, f"_{key}", before)
 
 
+def _named(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Some values of a record and of the objects in it, by their paths: those that a person can type."""
+    found = itertools.islice(_leaves(record), MOST_SUGGESTED)
+    return ((name, value) for name, value in found if name.isprintable() and 0 < len(name) <= LONGEST_KEY)
+
+
 def _leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values of a record and of the objects in it, by their paths."""
     for key, value in record.items():
         yield key, value
         if isinstance(value, dict):

@@ -45,9 +45,10 @@ class CheckedRecord(NamedTuple):
 def check_record(value: Any, file: str, position: int, reader: FieldReader) -> CheckedRecord:
     """Turn one record into a chunk, or into the reason why it is rejected."""
     fields = _fields(value, reader)
-    problem = fields if isinstance(fields, str) else _text_problem(fields.text)
-    if isinstance(fields, str) or problem is not None:
-        return CheckedRecord(Rejected(file, position, problem or ""))
+    if isinstance(fields, str):
+        return CheckedRecord(Rejected(file, position, fields))
+    if problem := _text_problem(fields.text):
+        return CheckedRecord(Rejected(file, position, problem))
     text, rest = fields.text, fields.rest
     record_json = _as_json(text, rest)
     replaced: tuple[Replacement, ...] = ()
