@@ -83,6 +83,13 @@ def test_what_a_wrapper_holds_may_be_anything(load_records: LoadRecords) -> None
     assert reasons == ["no text field (keys: lc, kwargs). Try --text-field kwargs", "no text field (keys: lc, kwargs)"]
 
 
+def test_docling_is_recognised_whatever_metadata_is_chosen(load_records: LoadRecords, seen: list[Event]) -> None:
+    record = {"text": "one", "id": "a", "meta": {"doc_items": [], "origin": {"filename": "x.pdf"}}}
+    chunks, _ = load_records(record, metadata="meta.origin")
+    assert chunks == [("a", "one", {"id": "a", "meta": {"doc_items": []}, "metadata": {"filename": "x.pdf"}})]
+    assert fields_of(seen) == (FieldsUsed("text", "id", "meta.origin", "Docling", 1),)
+
+
 def test_kinds_of_records_are_counted(load_records: LoadRecords, seen: list[Event]) -> None:
     load_records({"page_content": "one", "id": "a"}, "two", {"page_content": "three", "id": "b"}, {"body": "four"})
     assert fields_of(seen) == (

@@ -59,7 +59,8 @@ class _Plan:
     id_keys: tuple[str, ...]
     title: KeyPath | None
     own_keys: frozenset[str] | None
-    marker: str | None
+    marker: KeyPath | None
+    """What the record must have as well, for this plan to be its plan."""
     text_name: str | None
     metadata_name: str | None
     only_text: str | None
@@ -107,7 +108,7 @@ class FieldReader:
         what, fits = KINDS[option]
         name = str(getattr(self._choice, option))
         near = difflib.get_close_matches(name, [each for each, value in _named(record) if fits(value)], n=1)
-        of_these = "the record has no" if records == 1 else f"none of the {records:,} records has"
+        of_these = "the record does not have" if records == 1 else f"none of the {records:,} records has"
         suggestion = f" Did you mean {printable(near[0])}?" if near else ""
         return f"--{option}-field {name}: {of_these} {what} there (keys: {first_keys(record)}).{suggestion}"
 
@@ -119,7 +120,7 @@ class FieldReader:
             record, keys = inner, tuple(inner)
             _, plans = self._known.get((wrapper.inside, keys)) or self._learn((wrapper.inside, keys), keys, wrapper)
         for plan in plans:
-            if plan.marker is None or _has_marker(record, plan):
+            if plan.marker is None or _at(record, plan.marker) is not MISSING:
                 break
         return record, plan  # the last one has no marker
 
@@ -154,7 +155,7 @@ class FieldReader:
             id_keys=() if choice.id else tuple(key for key in ID_KEYS if key in keys),
             title=title,
             own_keys=own_keys,
-            marker=shape.marker if shape else None,
+            marker=(shape.metadata, shape.marker) if shape and shape.marker else None,
             text_name=f"{SEPARATOR.join(title)} and {text_name}" if title else text_name,
             metadata_name=SEPARATOR.join(metadata) if moves and own_keys is None else None,
             only_text=None if moves or choice.id or choice.metadata or title else _only_key(text, keys),
@@ -223,10 +224,6 @@ def _at(record: Any, path: KeyPath) -> Any:
             return MISSING
         record = record[key]
     return record
-
-
-def _has_marker(record: dict[str, Any], plan: _Plan) -> bool:
-    return isinstance(metadata := _at(record, plan.metadata), dict) and plan.marker in metadata
 
 
 def _as_id(value: Any) -> str | None:
