@@ -11,6 +11,7 @@ from ultimate_embedder.config import (
     DEFAULT_MODEL,
     PARALLELISMS,
     DeclaredOption,
+    FieldChoice,
     HubAccess,
     ModelChoice,
     RunConfig,
@@ -48,6 +49,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         output=chunks.parent / "out",
         name=None,
         collections=(),
+        fields=FieldChoice(),
         models=(ModelChoice(DEFAULT_MODEL, 1.0),),
         mode="auto",
         fusion="named",
@@ -90,7 +92,24 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
 def test_every_option_becomes_a_field_of_the_config_or_of_its_hub_access() -> None:
     fields = {option.about.field or option.name for option in declared_options(make_config)}
     hub = {"cache_dir", "offline", "refresh_cache", "trust_remote_code"}
-    assert {field.name for field in dataclasses.fields(RunConfig)} == (fields - hub) | {"hub"}
+    chosen = {"text_field", "id_field", "metadata_field", "title_field"}
+    assert {field.name for field in dataclasses.fields(RunConfig)} == (fields - hub - chosen) | {"hub", "fields"}
+
+
+def test_fields_may_be_paths(chunks: Path) -> None:
+    made = config(chunks, text_field="meta.body", id_field="uid", title_field="title")
+    assert made.fields == FieldChoice(text="meta.body", id="uid", metadata=None, title="title")
+
+
+@pytest.mark.parametrize("field", ["", "meta.", ".body", "a..b", 3])
+def test_a_field_without_a_name_is_refused(chunks: Path, field: Any) -> None:
+    said = refusal(chunks, text_field=field)
+    assert said == f"--text-field {field!r}: write a key of your records, or a path such as meta.body."
+
+
+def test_one_field_cannot_be_text_and_title(chunks: Path) -> None:
+    said = refusal(chunks, text_field="body", title_field="body")
+    assert said == "--text-field and --title-field are both body. Drop one."
 
 
 @pytest.mark.parametrize("option", declared_options(make_config), ids=lambda option: option.name)

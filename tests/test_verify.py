@@ -107,6 +107,15 @@ def test_vectors_are_recomputed_also_without_a_points_file(
     assert verify(out)[0] == 1
 
 
+def test_vectors_are_recomputed_from_the_field_that_was_chosen(tmp_path: Path, verify: Verify) -> None:
+    (tmp_path / "a.jsonl").write_text('{"summary": "one", "text": "long"}\n{"summary": "two", "text": "longer"}\n')
+    model, out = str(tiny_model("bert")), tmp_path / "out"
+    embed(tmp_path / "a.jsonl", out, models=model, devices="cpu", exports="none", text_field="summary", quiet=True)
+    code, lines = verify(out)
+    assert (code, lines[-1]) == (0, "OK: all checksums match")
+    assert "recomputed 2 vectors: all match" in lines[-2]
+
+
 def test_an_output_of_the_v5_script_is_verified_by_its_own_summary(output: Path, verify: Verify) -> None:
     (output / "summary.json").rename(Output(output).v5_summary_path)
     code, lines = verify(output)

@@ -18,6 +18,7 @@ from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
     DuplicateId,
     ExportedFile,
+    FieldsUsed,
     HnswGraph,
     MemorySnapshot,
     Rejected,
@@ -88,6 +89,7 @@ class ChunksLoaded(Event):
     rejected: int
     distinct_texts: int
     seconds: float
+    fields: tuple[FieldsUsed, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,10 @@ from ultimate_embedder.config import (
     devices_from_environment,
     existing_folder,
     expand_pattern,
+    field_choice,
     hub_access,
     one_of,
+    parse_field,
     parse_hnsw,
     parse_model_choice,
     parse_names,
@@ -53,6 +55,7 @@ from ultimate_embedder.vectors import FUSIONS
 
 MODE_WORDS = ("auto", *MODES)
 BASICS = "basics"
+FIELDS = "fields of a record"
 MODELS = "models"
 ENSEMBLE = "several models"
 DEVICES = "devices and GPU memory"
@@ -169,6 +172,19 @@ def make_config(
     dry_run: Annotated[
         bool, Option("check options, models and chunks; compute nothing, write nothing", BASICS)
     ] = False,
+    text_field: Annotated[
+        str | None,
+        Option("key of the text, or a path: meta.body", FIELDS, "FIELD", default="recognised", read=parse_field),
+    ] = None,
+    id_field: Annotated[
+        str | None, Option("key or path of the id", FIELDS, "FIELD", default="recognised", read=parse_field)
+    ] = None,
+    metadata_field: Annotated[
+        str | None, Option("key or path of the metadata", FIELDS, "FIELD", default="recognised", read=parse_field)
+    ] = None,
+    title_field: Annotated[
+        str | None, Option("put this field in front of the text", FIELDS, "FIELD", default="none", read=parse_field)
+    ] = None,
     models: Annotated[
         Words | Mapping[str, float],
         Option(
@@ -367,6 +383,8 @@ def make_config(
     if overlap is not None and overlong == "truncate":
         raise UsageError("--overlap is for --overlong pool or split. Drop it, or choose one of them.")
     values["collections"] = values["collections"] or ()
+    chosen = {name: values.pop(f"{name}_field") for name in ("text", "id", "metadata", "title")}
+    values["fields"] = field_choice(**chosen)
     values["devices"] = values["devices"] or devices_from_environment() or "auto"
     values["backend"] = _backend(backend, precision)
     values["hub"] = hub_access(

@@ -327,7 +327,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
         else:
             scratch = folder
-        loaded = load_chunks(collection, CollectionOutput(scratch).chunk_table, emit)
+        loaded = load_chunks(collection, CollectionOutput(scratch).chunk_table, emit, config.fields)
         stack.callback(loaded.table.remove)
         if not loaded.found:
             return "skipped_no_chunks"

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
+from ultimate_embedder.config import FieldChoice
 from ultimate_embedder.markup import html_table
-from ultimate_embedder.types import Status, VectorSpec
+from ultimate_embedder.types import FieldsUsed, Status, VectorSpec
 
 DUPLICATE_IDS = AliasChoices("duplicate_ids", "repeated_ids")  # earlier versions wrote repeated_ids
 
@@ -51,6 +52,16 @@ class RejectedRecord(_Part):
     file: str
     position: int | None = Field(description="record number in the file, from 0; null for the file itself")
     reason: str
+
+
+class RejectionGroup(_Part):
+    """Records that were rejected for the same reason, and the first of them."""
+
+    records: int
+    reason: str = Field(description="with N for numbers in which they differ")
+    advice: str = Field("", description="what to do about it, if that is known")
+    file: str
+    position: int | None = Field(description="record number in the file, from 0; null for the file itself")
 
 
 class DuplicateChunkId(_Part):
@@ -225,7 +236,11 @@ class CollectionSummary(_Part):
     error: str | None = None
     files: int = 0
     chunks: ChunkCounts = Field(default_factory=lambda: ChunkCounts())
+    fields: list[FieldsUsed] = Field(
+        default_factory=list, description="where text, ids and metadata were found in the records"
+    )
     rejected: list[RejectedRecord] = Field(default_factory=list)
+    rejected_by_reason: list[RejectionGroup] = Field(default_factory=list)
     duplicate_ids: list[DuplicateChunkId] = Field(default_factory=list, validation_alias=DUPLICATE_IDS)
     mode: str | None = Field(None, description="how the models shared the devices; single for one model")
     mode_reason: str = ""
@@ -280,6 +295,7 @@ class RunOptions(_Part):
     overlong: str = "truncate"
     overlap: int | None = None
     dim: int | None = None
+    fields: FieldChoice = Field(default_factory=FieldChoice)
     gradient_checkpointing: bool = False
     dry_run: bool = False
 

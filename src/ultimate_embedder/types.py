@@ -97,6 +97,21 @@ class DuplicateId:
 
 
 @dataclass(frozen=True)
+class FieldsUsed:
+    """Where some records of a collection have their fields."""
+
+    text: str | None
+    """None for records that are bare strings."""
+    ids: str | None
+    """None if the ids are made from file and text."""
+    metadata: str | None
+    """None if it was not moved to `metadata` from elsewhere."""
+    tool: str | None
+    """The tool that writes such records."""
+    records: int
+
+
+@dataclass(frozen=True)
 class Collection:
     """A folder of chunk files; the unit of a run, of resume and of a Qdrant collection."""
 

@@ -282,7 +282,8 @@ class _Verifier:
         with TemporaryDirectory(prefix="ultimate-embedder-") as scratch:
             inputs, skip = self._chunk_paths(), self._output.folder
             for found in find_collections(inputs, (collection.name,), skip, name).collections:
-                table = load_chunks(found, CollectionOutput(Path(scratch)).chunk_table, lambda event: None).table
+                spool = CollectionOutput(Path(scratch)).chunk_table
+                table = load_chunks(found, spool, lambda event: None, options.fields if options else None).table
                 held = np.logical_or.reduce([store.holds(table.keys) for store in stores])
                 for block in table.blocks(held):
                     yield from (text for row, text in enumerate(block.texts, block.start) if held[row])

@@ -18,6 +18,7 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, events
 from ultimate_embedder.report import make_progress, progress
+from ultimate_embedder.types import FieldsUsed
 
 MODEL_LINE = "tiny-bert: 64 dims, float32, 512 tokens"
 LABEL = "docs · tiny-bert on cpu"
@@ -140,6 +141,22 @@ def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> No
         "cannot send points (503), attempt 2: retrying in 1.5 s",
         "warning: the moon is full",
         "warning: docs: so is the disk",
+    ]
+
+
+def test_what_was_recognised_is_told_once_per_collection(capfd: pytest.CaptureFixture[str]) -> None:
+    counts = {"found": 3, "loaded": 3, "rejected": 0, "distinct_texts": 3, "seconds": 0.0}
+    langchain = FieldsUsed("page_content", "id", None, "LangChain", 3)
+    others = (FieldsUsed("content", None, "meta", None, 2_000), FieldsUsed(None, None, None, None, 1))
+    with make_progress(quiet=False) as shown:
+        shown(events.ChunksLoaded(collection="docs", fields=(langchain,), **counts))
+        shown(events.ChunksLoaded(collection="more", fields=others, **counts))
+    assert capfd.readouterr().err.splitlines() == [
+        "docs: 3 chunks in 0.0 s",
+        "docs: text from page_content, ids from id (LangChain)",
+        "more: 3 chunks in 0.0 s",
+        "more: 2,000 x text from content, metadata from meta, ids made from file and text",
+        "more: 1 x bare strings",
     ]
 
 

@@ -133,7 +133,7 @@ def test_found_is_embedded_and_rejected(finished: Path) -> None:
     assert (counts.found, counts.embedded, counts.rejected) == (FOUND, FOUND - REJECTED, REJECTED)
     assert [(record.position, record.reason) for record in collection.rejected] == [
         (43, "the text is only whitespace"),
-        (44, 'the record has no "text"; its keys are: no'),
+        (44, "no text field (keys: no). Try --text-field no"),
         (45, "the record is a number, not an object or a string"),
     ]
 

@@ -8,18 +8,19 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from ultimate_embedder.chunks.fields import BARE_TEXT, FieldReader, Fields, UsedFields
 from ultimate_embedder.chunks.formats import first_keys
 from ultimate_embedder.chunks.formats.json_text import LongInteger
 from ultimate_embedder.types import Chunk, Rejected
 
-ID_KEYS = ("chunk_id", "id", "_id")
 DEEPEST_NESTING = 100  # Qdrant cannot read back payloads of more than about 120 levels
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1  # Qdrant rounds others to a float, or refuses them
 NOT_FINITE = "NaN or infinity was replaced by null, as JSON has no such number"
 TOO_LARGE = "an integer of more than 64 bits was replaced by its digits as text, as Qdrant has no such number"
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)  # json.dumps would make one for each record
 _MANY_DIGITS = re.compile("[0-9]{19}")  # integers with fewer have less than 64 bits
 
 
@@ -31,22 +32,24 @@ class Replacement:
     what: str
 
 
-@dataclass(frozen=True)
-class CheckedRecord:
-    """What a record has become, and what was replaced in it."""
+class CheckedRecord(NamedTuple):
+    """What a record has become, what was replaced in it, and where its fields were."""
 
     chunk: Chunk | Rejected
     replaced: tuple[Replacement, ...] = ()
+    used: UsedFields = BARE_TEXT
+    missing: tuple[str, ...] = ()
+    """Chosen fields that it does not have, as in `Fields`."""
 
 
-def check_record(value: Any, file: str, position: int) -> CheckedRecord:
+def check_record(value: Any, file: str, position: int, reader: FieldReader) -> CheckedRecord:
     """Turn one record into a chunk, or into the reason why it is rejected."""
-    record = {"text": value} if isinstance(value, str) else value
-    problem = _text_problem(record)
-    if problem is not None:
+    fields = _fields(value, reader)
+    if isinstance(fields, str):
+        return CheckedRecord(Rejected(file, position, fields))
+    if problem := _text_problem(fields.text):
         return CheckedRecord(Rejected(file, position, problem))
-    text = record["text"]
-    rest = {key: value for key, value in record.items() if key != "text"}
+    text, rest = fields.text, fields.rest
     record_json = _as_json(text, rest)
     replaced: tuple[Replacement, ...] = ()
     if record_json is None:  # not storable as it is: find out why
@@ -55,17 +58,21 @@ def check_record(value: Any, file: str, position: int) -> CheckedRecord:
         replaced = tuple(_replacements(rest))
         rest = _storable(rest)
         record_json = json.dumps(rest, ensure_ascii=False)
-    chunk = Chunk(_own_id(rest) or _content_id(file, text), text, record_json, file, position)
-    return CheckedRecord(chunk, replaced)
+    chunk = Chunk(fields.id or _content_id(file, text), text, record_json, file, position)
+    return CheckedRecord(chunk, replaced, fields.used, fields.missing)
 
 
-def _text_problem(record: Any) -> str | None:
-    """Why a record has no text, or None."""
-    if not isinstance(record, dict):
-        return f"the record is {_kind(record)}, not an object or a string"
-    if "text" not in record:
-        return f'the record has no "text"; its keys are: {first_keys(record)}'
-    text = record["text"]
+def _fields(value: Any, reader: FieldReader) -> Fields | str:
+    """The parts of a record, or why it has no text."""
+    if isinstance(value, str):
+        return Fields(value, {}, None, BARE_TEXT, ())
+    if not isinstance(value, dict):
+        return f"the record is {_kind(value)}, not an object or a string"
+    return reader.read(value) or reader.no_text(value)
+
+
+def _text_problem(text: Any) -> str | None:
+    """Why a value is no text, or None."""
     if not isinstance(text, str):
         return f"the text is {_kind(text)}, not a string"
     if not text.strip():
@@ -77,25 +84,13 @@ def _as_json(text: str, record: dict[str, Any]) -> str | None:
     """The record as JSON; None if it or the text may not be storable as they are."""
     try:
         text.encode()
-        plain = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        plain = _ENCODER.encode(record)
         plain.encode()
-    except (ValueError, RecursionError, TypeError):  # TypeError: a LongInteger
+    except (ValueError, RecursionError, TypeError):  # TypeError: a LongInteger, or bytes
         return None
     if plain.count("{") + plain.count("[") > DEEPEST_NESTING or _MANY_DIGITS.search(plain):
         return None
     return plain
-
-
-def _own_id(record: dict[str, Any]) -> str | None:
-    metadata = record.get("metadata")
-    for place in (metadata if isinstance(metadata, dict) else {}, record):
-        for key in ID_KEYS:
-            value = place.get(key)
-            if isinstance(value, int) and not isinstance(value, bool):
-                return str(value)
-            if isinstance(value, str) and value.strip():
-                return value
-    return None
 
 
 def _content_id(file: str, text: str) -> str:
@@ -186,7 +181,7 @@ def _storable(value: Any) -> Any:
         return None
     if _is_too_large(value):
         return value.digits if isinstance(value, LongInteger) else str(value)
-    return value
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _kind(value: Any) -> str:

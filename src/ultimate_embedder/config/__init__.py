@@ -17,6 +17,7 @@ from ultimate_embedder.config.environment import (
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
 )
+from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
 from ultimate_embedder.config.hub import HubAccess, cache_folder, hub_access, retry_policy
 from ultimate_embedder.config.inputs import (
@@ -72,11 +73,13 @@ __all__ = [
     "OVERLONG",
     "PARALLELISMS",
     "PRECISIONS",
+    "SEPARATOR",
     "STDIN",
     "Backend",
     "BatchTokens",
     "Companions",
     "DeclaredOption",
+    "FieldChoice",
     "HubAccess",
     "InMemory",
     "Input",
@@ -93,12 +96,14 @@ __all__ = [
     "devices_from_environment",
     "existing_folder",
     "expand_pattern",
+    "field_choice",
     "hub_access",
     "is_pattern",
     "must_check_locks",
     "old_environment",
     "one_of",
     "option_list",
+    "parse_field",
     "parse_flag",
     "parse_hnsw",
     "parse_model_choice",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from ultimate_embedder.config.fields import FieldChoice
 from ultimate_embedder.config.hub import HubAccess
 from ultimate_embedder.config.inputs import InMemory, Input
 from ultimate_embedder.errors import UsageError
@@ -54,6 +55,7 @@ class RunConfig:
     output: Path
     name: str | None
     collections: tuple[str, ...]
+    fields: FieldChoice
     models: tuple[ModelChoice, ...]
     mode: str
     fusion: str

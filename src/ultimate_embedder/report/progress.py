@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.report.detail import detail_of, level_of_detail
 from ultimate_embedder.report.notebook import NotebookBar
 from ultimate_embedder.terminal import PACKAGE_LOGGER, counted, encodable, printable, write_line
+from ultimate_embedder.types import FieldsUsed
 
 SECONDS_BETWEEN_LINES = 15.0
 PROGRESS = (logging.INFO + logging.WARNING) // 2  # the level of what is shown if no level is asked for
@@ -93,6 +94,8 @@ class Progress:
                 rejected = f", {event.rejected:,} rejected" if event.rejected else ""
                 counts = f"{counted(event.loaded, 'chunk')}, {counted(event.distinct_texts, 'distinct text')}{rejected}"
                 self._say(f"{name}: {counts}, read in {event.seconds:.1f} s")
+                for line in _recognised(event.fields):
+                    self._say(f"{name}: {line}")
             case events.ChunksSplit() if event.chunks:
                 self._say(f"{name}: {event.chunks} long chunks were split into {event.segments} points")
             case events.ModelResolved() if event.source in ("download", "refresh"):
@@ -189,6 +192,18 @@ def _make_bar(quiet: bool, least_level: int | None) -> Bar:
     if _in_notebook():
         return NotebookBar()
     return _TerminalBar() if sys.stderr.isatty() else _Lines()
+
+
+def _recognised(fields: Sequence[FieldsUsed]) -> Iterator[str]:
+    """Where text, metadata and ids were found; of several kinds of records, how many there are of each."""
+    if all(used.text is None for used in fields):
+        return
+    for used in fields:
+        tool = f" ({used.tool})" if used.tool else ""
+        metadata = f", metadata from {used.metadata}" if used.metadata else ""
+        ids = f"ids from {used.ids}" if used.ids else "ids made from file and text"
+        said = f"text from {used.text}{metadata}, {ids}{tool}" if used.text else "bare strings"
+        yield f"{used.records:,} x {said}" if len(fields) > 1 else said
 
 
 class _NoBar:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
+from ultimate_embedder.report.rejections import RejectionGroups
 from ultimate_embedder.summary import (
     Agreement,
     ChunkCounts,
@@ -93,6 +94,7 @@ class SummaryBuilder:
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._rejections: dict[str, RejectionGroups] = {}
         self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
         self._pass_began: dict[tuple[str | None, int], float] = {}  # passes that have not ended, and when they began
         self._model_seconds = 0.0  # loading time since the current collection started
@@ -126,6 +128,8 @@ class SummaryBuilder:
         # a fresh process goes on with it: it reads the chunks again, and what was encoded stays
         collection.chunks.rejected = collection.chunks.duplicate_ids = 0
         collection.rejected, collection.duplicate_ids = [], []
+        self._rejections[collection.collection] = groups = RejectionGroups()
+        collection.rejected_by_reason = groups.listed
         self._model_seconds = 0.0
         self._prediction_errors.clear()
 
@@ -134,6 +138,9 @@ class SummaryBuilder:
         collection.chunks.rejected += 1
         if len(collection.rejected) < MOST_LISTED:
             collection.rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
+        groups = self._rejections.setdefault(collection.collection, RejectionGroups())
+        groups.add(event.rejected)
+        collection.rejected_by_reason = groups.listed
 
     def _id_duplicated(self, event: events.IdDuplicated) -> None:
         collection = self._of(event)
@@ -145,6 +152,7 @@ class SummaryBuilder:
         collection = self._of(event)
         collection.chunks.found = event.found
         collection.chunks.distinct_texts = event.distinct_texts
+        collection.fields = list(event.fields)
         collection.seconds_by_stage["load"] = event.seconds
 
     def _chunks_split(self, event: events.ChunksSplit) -> None:

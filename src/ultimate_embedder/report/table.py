@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from ultimate_embedder.report.rejections import in_words
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 from ultimate_embedder.terminal import counted, encodable, printable, show
 
@@ -87,11 +88,10 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         name = collection.collection
         if collection.error:
             lines.append(f"{name} {collection.status}: {collection.error}")
-        for record in collection.rejected[:MOST_SHOWN]:
-            place = record.file if record.position is None else f"{record.file} record {record.position}"
-            lines.append(f"{name} rejected {place}: {record.reason}")
-        if (more := collection.chunks.rejected - MOST_SHOWN) > 0:
-            lines.append(f"{name} rejected {more} more records; the summary lists all")
+        groups = sorted(collection.rejected_by_reason, key=lambda group: -group.records)[:MOST_SHOWN]
+        lines.extend(f"{name} rejected {in_words(group)}" for group in groups)
+        if (more := collection.chunks.rejected - sum(group.records for group in groups)) > 0:
+            lines.append(f"{name} rejected {more:,} more; the summary lists all")
         if shared := _about_equal_texts(collection):
             lines.append(shared)
         if collection.chunks.truncated:

@@ -142,16 +142,16 @@ def test_the_name_of_a_column_that_is_not_utf_8_rejects_the_file(read: Read) -> 
     assert read(content, NAME) == [Rejected(NAME, None, "the name of a column is not UTF-8")]
 
 
-def test_control_characters_in_column_names_are_escaped(read: Read) -> None:
-    [rejected] = read(written({"\x1b[2J": ["one"], "": ["x"], "y" * 500: [1]}), NAME)
-    assert rejected.reason == f'no "text" column; its columns are: \\x1b[2J, , {"y" * 60}...'
+def test_control_characters_in_column_names_are_escaped(load: Load) -> None:
+    _, [rejected] = load(written({"\x1b[2J": ["one"], "": ["x"], "y" * 500: [1]}), NAME)
+    assert rejected.reason == f"no text field (columns: \\x1b[2J, , {'y' * 60}...)"
 
 
 def test_a_text_column_of_bytes_is_read_as_utf_8(load: Load) -> None:
     content = written({"text": pa.array(["naïve".encode(), b"caf\xe9", b"two"], pa.binary())})
     texts, rejected = load(content, NAME)
     assert texts == ["naïve", "two"]
-    assert rejected == [Rejected(NAME, 1, 'the column "text" is not UTF-8 in this row')]
+    assert rejected == [Rejected(NAME, 1, "the text is not valid Unicode at character 3: byte 0xe9 is not UTF-8")]
 
 
 UNUSUAL: dict[str, tuple[pa.Array, Any]] = {
@@ -164,7 +164,7 @@ UNUSUAL: dict[str, tuple[pa.Array, Any]] = {
     "half precision": (pa.array([1.5, None], pa.float16()), [1.5, None]),
     "null": (pa.nulls(2), [None, None]),
     "unsigned": (pa.array([2**64 - 1, None], pa.uint64()), [2**64 - 1, None]),
-    "fixed size": (pa.array([b"ab", None], pa.binary(2)), ["6162", None]),
+    "fixed size": (pa.array([b"ab", None], pa.binary(2)), [b"ab", None]),
     "tensor": (
         pa.ExtensionArray.from_storage(
             pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))

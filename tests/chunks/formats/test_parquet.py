@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.chunks.conftest import READ_TWO, Load, Read
+from ultimate_embedder.chunks import load_chunks
 from ultimate_embedder.chunks.read import read_records
-from ultimate_embedder.types import Rejected
+from ultimate_embedder.events import Event
+from ultimate_embedder.types import Collection, Rejected
 
 
 @pytest.fixture
@@ -39,7 +41,6 @@ def test_parquet_rows_keep_their_positions_across_reading_blocks(read_table: Rea
     [
         (datetime.date(2024, 1, 2), "2024-01-02"),
         (datetime.datetime(2024, 1, 2, 3, 4, 5), "2024-01-02 03:04:05"),
-        (b"\x00\xff", "00ff"),
         (decimal.Decimal("1.50"), "1.50"),
         ({"at": datetime.date(2024, 1, 2), "tags": ["a", "b"]}, {"at": "2024-01-02", "tags": ["a", "b"]}),
         (True, True),
@@ -76,9 +77,22 @@ def test_parquet_text_that_is_not_utf_8_rejects_only_its_row(tmp_path: Path, loa
     assert [each.position for each in rejected] == [1]
 
 
-def test_parquet_without_a_text_column_names_its_columns(read_table: Read) -> None:
-    reason = 'no "text" column; its columns are: body, page'
-    assert read_table({"body": ["one"], "page": [1]}) == [Rejected("a.parquet", None, reason)]
+def test_parquet_without_a_text_column_is_rejected_once_and_names_its_columns(tmp_path: Path, load: Load) -> None:
+    pq.write_table(pa.table({"summary": ["one", "two"], "page": [1, 2]}), tmp_path / "raw")
+    reason = "no text field (columns: summary, page). Try --text-field summary"
+    assert load((tmp_path / "raw").read_bytes(), "a.parquet") == ([], [Rejected("a.parquet", None, reason)])
+
+
+def test_the_text_column_of_a_parquet_file_may_have_another_name(tmp_path: Path, load: Load) -> None:
+    pq.write_table(pa.table({"Content": ["one", "two"], "page": [1, 2]}), tmp_path / "raw")
+    assert load((tmp_path / "raw").read_bytes(), "a.parquet") == (["one", "two"], [])
+
+
+def test_parquet_bytes_become_hexadecimal_in_the_record(tmp_path: Path, seen: list[Event]) -> None:
+    pq.write_table(pa.table({"text": ["one"], "raw": [b"\x00\xff"]}), tmp_path / "a.parquet")
+    collection = Collection("docs", tmp_path, (tmp_path / "a.parquet",))
+    [block] = load_chunks(collection, tmp_path / "spool", seen.append).table.blocks()
+    assert block.records == ['{"raw": "00ff"}']
 
 
 def test_a_parquet_row_without_text_is_rejected(tmp_path: Path, load: Load) -> None:

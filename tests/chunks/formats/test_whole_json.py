@@ -10,6 +10,8 @@ import pytest
 from tests.chunks.conftest import AGAIN, NAME, READ_TWO, TWO, Load, Read, as_json, as_lines
 from ultimate_embedder.chunks.formats import json_text, whole_json
 from ultimate_embedder.chunks.formats.json_list import TOO_LONG
+from ultimate_embedder.chunks.formats.json_object import COLUMNS
+from ultimate_embedder.chunks.shapes import LIST_KEYS
 from ultimate_embedder.types import Rejected
 
 
@@ -17,7 +19,7 @@ def test_a_list_is_read_record_by_record(read: Read) -> None:
     assert read(as_json(TWO)) == READ_TWO
 
 
-@pytest.mark.parametrize("key", ["chunks", "data", "records", "items"])
+@pytest.mark.parametrize("key", LIST_KEYS)
 def test_an_object_holds_its_list_under_a_known_key(read: Read, key: str) -> None:
     assert read(as_json({"source": "x.pdf", key: TWO})) == READ_TWO
 
@@ -55,8 +57,38 @@ def test_a_file_that_is_not_json_is_rejected_as_such(read: Read) -> None:
 
 @pytest.mark.parametrize(("content", "keys"), [(b"{}", "none"), (b'{"pages": [], "chunks": {}}', "pages, chunks")])
 def test_an_object_without_a_list_names_its_keys(read: Read, content: bytes, keys: str) -> None:
-    reason = f"the object has no list under chunks, data, records, items; its keys are: {keys}"
+    reason = f"the object has no list under {', '.join(LIST_KEYS)}; its keys are: {keys}"
     assert read(content) == [Rejected(NAME, None, reason)]
+
+
+@pytest.mark.parametrize("record", [{"page_content": "one"}, {"Body": "one", "tags": []}, {"anything": "one"}])
+def test_one_object_that_may_have_a_text_is_one_record(read: Read, record: Any) -> None:
+    assert read(as_json(record)) == [(0, record)]
+
+
+def test_the_keys_of_a_mapping_of_records_are_ids_of_those_that_have_none(read: Read) -> None:
+    content = as_json({"a": {"text": "one"}, "b": {"content": "two", "id": "c"}})
+    assert read(content) == [(0, {"id": "a", "text": "one"}), (1, {"content": "two", "id": "c"})]
+
+
+def test_lists_of_ids_and_metadata_belong_to_the_list_of_documents(read: Read) -> None:
+    content = as_json(
+        {"ids": ["a", "b"], "embeddings": None, "documents": ["one", "two"], "metadatas": [{"n": 1}, None]}
+    )
+    assert read(content) == [(0, {"text": "one", "id": "a", "metadata": {"n": 1}}), (1, {"text": "two", "id": "b"})]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"text": {"0": "one", "1": "two"}, "id": {"0": 1, "1": 2}},
+        {"text": ["one", "two"], "id": [1, 2]},
+        {"columns": ["text"], "index": [0, 1], "data": [["one"], ["two"]]},
+    ],
+    ids=["columns", "lists", "split"],
+)
+def test_a_table_by_columns_is_rejected_with_the_way_to_write_it(read: Read, table: Any) -> None:
+    assert read(as_json(table)) == [Rejected(NAME, None, COLUMNS)]
 
 
 def test_a_lone_surrogate_in_a_utf_16_file_rejects_its_record(load: Load) -> None:

@@ -8,6 +8,7 @@ from ultimate_embedder.chunks.formats import arrow, delimited, json_lines, parqu
 from ultimate_embedder.chunks.formats.compressed import DecompressionError
 from ultimate_embedder.chunks.formats.format import (
     COMPRESSED,
+    LONGEST_KEY,
     ChunkFormat,
     Record,
     first_keys,
@@ -18,6 +19,7 @@ from ultimate_embedder.chunks.formats.guess import guess_suffix
 
 __all__ = [
     "FORMATS",
+    "LONGEST_KEY",
     "ChunkFormat",
     "DecompressionError",
     "Record",
@@ -26,6 +28,7 @@ __all__ = [
     "first_keys",
     "guess_format",
     "guess_suffix",
+    "is_tabular",
     "named",
     "stem",
     "uncompressed_name",
@@ -48,6 +51,12 @@ def find_format(path: Path) -> ChunkFormat | None:
 def guess_format(path: Path) -> ChunkFormat:
     """The format of a file whose name does not tell, by its first bytes. May raise OSError."""
     return find_format(Path(path.name + guess_suffix(path))) or whole_json.FORMAT
+
+
+def is_tabular(path: Path) -> bool:
+    """Whether all records of a file have the same keys: its columns."""
+    found = find_format(path)
+    return found is not None and found.tabular
 
 
 def chunk_file_names() -> str:

@@ -130,4 +130,4 @@ def _size(value: Any) -> int:
     return sum(map(_size, value)) + 1 if isinstance(value, list) else 1
 
 
-FORMAT = ChunkFormat(name="Arrow", patterns=PATTERNS, matches=named(*PATTERNS), read=read)
+FORMAT = ChunkFormat(name="Arrow", patterns=PATTERNS, matches=named(*PATTERNS), read=read, tabular=True)

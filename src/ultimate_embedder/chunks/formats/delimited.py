@@ -161,4 +161,4 @@ class _Lines:
         return line
 
 
-FORMAT = ChunkFormat(name="CSV", patterns=PATTERNS, matches=named(*PATTERNS, compressed=True), read=read)
+FORMAT = ChunkFormat(name="CSV", patterns=PATTERNS, matches=named(*PATTERNS, compressed=True), read=read, tabular=True)

@@ -39,6 +39,8 @@ class ChunkFormat:
     """Yields every record of the file at a path; the second argument is the name for `Rejected`. May raise OSError."""
     not_chunks: Callable[[Path], str | None] = lambda path: None
     """Why a file of such a name holds no chunks, as its full name or its content says; None if it may hold some."""
+    tabular: bool = False
+    """Whether all records of a file have the same keys: its columns."""
 
 
 def named(*patterns: str, compressed: bool = False) -> Callable[[Path], bool]:

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from ultimate_embedder.chunks.formats.format import uncompressed_name
-from ultimate_embedder.chunks.formats.json_list import LIST_KEYS
+from ultimate_embedder.chunks.formats.json_object import DOCSTORE
 from ultimate_embedder.chunks.formats.json_text import BLANKS, decode_value, decode_whole, skip_blanks
 from ultimate_embedder.chunks.formats.opened import open_text
+from ultimate_embedder.chunks.shapes import LIST_KEYS, find_text_key
 
 LOOK_CHARACTERS = 1 << 16
-TEXT_KEYS = ("text", "page_content", "content", "body")  # of a file that is a single record
 CHUNKS_BY_NAME = "chunks.json"  # also the end of a name: the file is read whatever it holds
 NOT_CHUNKS_BY_NAME = ("_processing_summary.json",)
 NO_RECORDS = "no records"
@@ -57,16 +57,22 @@ def _is_lines(start: str) -> bool:
 
 
 def _holds_list_or_text(start: str, at: int) -> bool:
-    """Whether an object has a list of records, or a text of its own; True if that lies beyond what was read."""
+    """Whether an object has a list of records, records by their ids, or a text of its own, also as a column.
+
+    True if that lies beyond what was read.
+    """
     while start[at : at + 1] in ("{", ","):
         try:
             key, at = decode_value(start, skip_blanks(start, at + 1))
             at = skip_blanks(start, skip_blanks(start, at) + 1)  # over the colon
             if key in LIST_KEYS and start[at : at + 1] == "[" and _is_record_list(start, at):
                 return True
-            if key in TEXT_KEYS and start[at : at + 1] == '"':
+            if key == DOCSTORE or (find_text_key([key]) and start[at : at + 1] in ('"', "{", "[")):
                 return True
-            at = skip_blanks(start, decode_value(start, at)[1])
+            value, at = decode_value(start, at)
+            if isinstance(value, dict) and find_text_key(value):
+                return True
+            at = skip_blanks(start, at)
         except (json.JSONDecodeError, RecursionError, TypeError):
             return len(start) == LOOK_CHARACTERS
     return False

@@ -14,9 +14,9 @@ from ultimate_embedder.chunks.formats.json_text import (
     decode_value,
     skip_blanks,
 )
+from ultimate_embedder.chunks.shapes import LIST_KEYS
 from ultimate_embedder.types import Rejected
 
-LIST_KEYS = ("chunks", "data", "records", "items")
 TOO_LONG = f"the record has more than {LARGEST_RECORD:,} characters, which is the limit"
 TOO_DEEP = "the record is nested too deeply"
 

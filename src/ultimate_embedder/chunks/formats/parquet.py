@@ -1,4 +1,4 @@
-"""Read chunks from Parquet: the column `text` is the text, the other columns are the record."""
+"""Read chunks from Parquet: a row is a record, with the columns as keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ultimate_embedder.chunks.formats.format import (
     ROWS_PER_BYTE,
     ChunkFormat,
     Record,
-    first_keys,
     named,
 )
 from ultimate_embedder.chunks.formats.opened import open_file
@@ -48,14 +47,12 @@ def _open(raw: BinaryIO, name: str) -> _Opened | Rejected:
 
     try:
         with pq.ParquetFile(raw) as file:
-            metadata, columns = file.metadata, file.schema_arrow.names
+            metadata = file.metadata
             footer = read_footer(raw)
     except UnicodeDecodeError:
         return Rejected(name, None, "the name of a column is not UTF-8")
     except UNREADABLE as error:
         return Rejected(name, 0, f"not a readable Parquet file ({first_line(error)}); 0 rows were read")
-    if "text" not in columns:
-        return Rejected(name, None, f'no "text" column; its columns are: {first_keys(columns)}')
     most_rows = LEAST_MOST_ROWS + _size(raw) * ROWS_PER_BYTE
     if metadata.num_rows > most_rows:
         return Rejected(name, None, f"the file says that it has {metadata.num_rows:,} rows; {most_rows:,} is the limit")
@@ -139,4 +136,4 @@ def _size(raw: BinaryIO) -> int:
     return os.fstat(raw.fileno()).st_size
 
 
-FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read)
+FORMAT = ChunkFormat(name="Parquet", patterns=PATTERNS, matches=named(*PATTERNS), read=read, tabular=True)

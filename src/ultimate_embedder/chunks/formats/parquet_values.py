@@ -44,8 +44,7 @@ class RowReader:
         record = {}
         for name, column in self._columns:
             try:
-                value = _value(column[row])
-                record[name] = value.decode() if name == "text" and isinstance(value, bytes) else plain(value)
+                record[name] = plain(_value(column[row]), keep_bytes=True)
             except UnicodeDecodeError:
                 return Rejected(self._name, position, f'the column "{first_keys([name])}" is not UTF-8 in this row')
             except UNREADABLE as error:
@@ -114,14 +113,16 @@ def _as_text(scalar: pa.Scalar) -> str:
         return str(scalar.value if hasattr(scalar, "value") else scalar)
 
 
-def plain(value: Any) -> Any:
-    """Convert types that JSON does not have (dates, bytes, decimals) to text."""
+def plain(value: Any, *, keep_bytes: bool = False) -> Any:
+    """Convert types that JSON does not have (dates, bytes, decimals) to text; bytes may be the text, and may stay."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, keep_bytes=keep_bytes) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain(item, keep_bytes=keep_bytes) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, bytes):
+        return value if keep_bytes else value.hex()
     if hasattr(value, "tolist"):  # of numpy: a number of half precision, a tensor
-        return plain(value.tolist())
-    return value.hex() if isinstance(value, bytes) else str(value)
+        return plain(value.tolist(), keep_bytes=keep_bytes)
+    return str(value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ultimate_embedder.chunks.formats import json_lines
-from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, first_keys, named
+from ultimate_embedder.chunks.formats.format import ChunkFormat, Record, named
 from ultimate_embedder.chunks.formats.json_content import not_chunks
-from ultimate_embedder.chunks.formats.json_list import LIST_KEYS, read_damaged_object, read_list
+from ultimate_embedder.chunks.formats.json_list import read_damaged_object, read_list
+from ultimate_embedder.chunks.formats.json_object import records_of
 from ultimate_embedder.chunks.formats.json_text import JsonText, decode_whole
 from ultimate_embedder.chunks.formats.opened import open_text
 from ultimate_embedder.types import Rejected
@@ -62,18 +62,7 @@ def _read_value(text: str, name: str) -> Iterator[Record | Rejected]:
     except RecursionError:
         yield from read_damaged_object(text, name, None)
     else:
-        yield from _records_of(value, name)
-
-
-def _records_of(value: Any, name: str) -> Iterator[Record | Rejected]:
-    if isinstance(value, dict) and "text" not in value:
-        key = next((key for key in LIST_KEYS if isinstance(value.get(key), list)), None)
-        if key is None:
-            reason = f"the object has no list under {', '.join(LIST_KEYS)}; its keys are: {first_keys(value)}"
-            yield Rejected(name, None, reason)
-            return
-        value = value[key]
-    yield from enumerate(value if isinstance(value, list) else [value])
+        yield from records_of(value, name) if isinstance(value, dict) else [(0, value)]
 
 
 FORMAT = ChunkFormat(
