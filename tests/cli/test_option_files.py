@@ -19,10 +19,17 @@ from ultimate_embedder.options import make_config
 VALUES: dict[str, Any] = {
     "chunks": "my chunks",
     "output": "out",
+    "name": "all of it",
     "collections": "docs,more",
+    "text_field": "meta.body",
+    "id_field": "number",
+    "metadata_field": "meta",
+    "title_field": "title",
     "models": "bge-m3=0.7,all-minilm-l6-v2=0.3",
     "max_tokens": 512,
     "token_cap": 256,
+    "overlong": "pool",
+    "overlap": 32,
     "dim": 64,
     "precision": "fp32",
     "backend": "torch",
@@ -43,11 +50,13 @@ VALUES: dict[str, Any] = {
     "deadline": "11h30m",
     "stall_timeout": "30m",
     "resume_from": "earlier",
-    "exports": "npy,jsonl",
+    "exports": "npy,qdrant",
+    "hnsw": "m=16,ef_construct=100",
     "summary": 'a "quoted" é 😀 \\ name.json',
     "log_level": "debug",
     "log_file": "run.log",
 }
+NEEDS = {"overlap": ["overlong"]}
 CONTRADICT = {"offline": "refresh_cache", "fresh": "resume_from", "skip_existing": "fresh"}
 
 
@@ -92,7 +101,7 @@ def test_every_option_has_a_value_here() -> None:
 
 @pytest.mark.parametrize("name", [option.name for option in OPTIONS])
 def test_a_saved_option_makes_the_same_run(name: str, run: Run, configs: list[RunConfig]) -> None:
-    needed = [word for each in {"chunks", "output"} - {name} for word in words_of(each)]
+    needed = [word for each in {"chunks", "output", *NEEDS.get(name, ())} - {name} for word in words_of(each)]
     first = config_of(run, configs, *needed, *words_of(name), "--save-config", "run.toml")
     assert config_of(run, configs, "--config", "run.toml") == first
 

@@ -145,16 +145,16 @@ def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_was_recognised_is_told_once_per_collection(capfd: pytest.CaptureFixture[str]) -> None:
-    counts = {"found": 3, "loaded": 3, "rejected": 0, "distinct_texts": 3, "seconds": 0.0}
+    counts: dict[str, Any] = {"found": 3, "loaded": 3, "rejected": 0, "distinct_texts": 3, "seconds": 0.0}
     langchain = FieldsUsed("page_content", "id", None, "LangChain", 3)
     others = (FieldsUsed("content", None, "meta", None, 2_000), FieldsUsed(None, None, None, None, 1))
     with make_progress(quiet=False) as shown:
         shown(events.ChunksLoaded(collection="docs", fields=(langchain,), **counts))
         shown(events.ChunksLoaded(collection="more", fields=others, **counts))
     assert capfd.readouterr().err.splitlines() == [
-        "docs: 3 chunks in 0.0 s",
+        "docs: 3 chunks, 3 distinct texts, read in 0.0 s",
         "docs: text from page_content, ids from id (LangChain)",
-        "more: 3 chunks in 0.0 s",
+        "more: 3 chunks, 3 distinct texts, read in 0.0 s",
         "more: 2,000 x text from content, metadata from meta, ids made from file and text",
         "more: 1 x bare strings",
     ]

@@ -367,7 +367,7 @@ def test_the_table_says_where_texts_were_truncated_and_what_to_do(
     assert main([*map(str, words), "--export", "npy"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "truncated" in line)
     assert line.startswith(
-        "docs: 1 chunk was truncated at 16 tokens (tiny-bert): raise --max-tokens, or choose a model"
+        "docs: 1 chunk was truncated at 16 tokens (tiny-bert; the longest has 102): raise the limit, or use --overlong pool"
     )
 
 

@@ -29,7 +29,7 @@ def test_vectors_are_read_in_the_order_that_is_asked_for(store: PassVectors) -> 
     assert np.array_equal(store.read(TEXTS.keys[wanted]), VECTORS[wanted])
     assert store.dim == 8
     assert store.holds(TEXTS.keys).nonzero()[0].tolist() == [0, 1, 2, 3, 4, 10]
-    assert store.count_truncated(TEXTS.keys) == 3
+    assert store.overlong(TEXTS.keys).nonzero()[0].tolist() == [3, 4, 10]
     assert store.read(TEXTS.keys[:0]).shape == (0, 8)
 
 

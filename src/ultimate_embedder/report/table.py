@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from ultimate_embedder.report.rejections import in_words
-from ultimate_embedder.summary import CollectionSummary, RunSummary
+from ultimate_embedder.summary import CollectionSummary, RunOptions, RunSummary
 from ultimate_embedder.terminal import counted, encodable, printable, show
 
 MOST_SHOWN = 5
@@ -72,14 +72,16 @@ def _about_equal_texts(collection: CollectionSummary) -> str | None:
     return f"{collection.collection}: {both}: {shares} the vector of an equal text"
 
 
-def _about_truncation(collection: CollectionSummary) -> str:
+def _about_truncation(collection: CollectionSummary, options: RunOptions | None) -> str:
     """How many chunks were truncated, where, and what to do about it."""
     cut = max(collection.passes, key=lambda each: each.truncated)
     limit = next((model.max_tokens for model in collection.models if model.model == cut.model), None)
     at = f"{limit:,} tokens" if limit else "the token limit"
     chunks = f"{counted(cut.truncated, 'chunk')} {'was' if cut.truncated == 1 else 'were'} truncated at {at}"
-    remedy = "raise --max-tokens, or choose a model with a longer limit ('ultimate-embedder models list')"
-    return f"{collection.collection}: {chunks} ({cut.model}): {remedy}"
+    longest = f"; the longest has {cut.longest_tokens:,}" if cut.longest_tokens else ""
+    limited = options is not None and (options.max_tokens is not None or options.token_cap is not None)
+    wider = "raise the limit" if limited else "choose a model with a longer limit ('ultimate-embedder models list')"
+    return f"{collection.collection}: {chunks} ({cut.model}{longest}): {wider}, or use --overlong pool or split"
 
 
 def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
@@ -95,7 +97,7 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         if shared := _about_equal_texts(collection):
             lines.append(shared)
         if collection.chunks.truncated:
-            lines.append(_about_truncation(collection))
+            lines.append(_about_truncation(collection, summary.options))
         if collection.chunks.pooled:
             lines.append(f"{name}: {collection.chunks.pooled} chunks beyond the token limit were pooled")
         if collection.chunks.split:
