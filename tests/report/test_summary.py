@@ -366,8 +366,9 @@ def test_the_table_says_where_texts_were_truncated_and_what_to_do(
     words = ["embed", chunks, "-o", tmp_path / "out", "-q", "--models", tiny_model("bert"), "--max-tokens", 16]
     assert main([*map(str, words), "--export", "npy"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "truncated" in line)
-    assert line.startswith(
-        "docs: 1 chunk was truncated at 16 tokens (tiny-bert; the longest has 102): raise the limit, or use --overlong pool"
+    assert line == (
+        "docs: 1 chunk was truncated at 16 tokens (tiny-bert; the longest has 502): raise the limit, or use --overlong "
+        "pool or split"
     )
 
 
