@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ultimate_embedder.chunks.formats.parquet_values import plain
+from ultimate_embedder.chunks.formats.parquet_values import first_line, plain
 from ultimate_embedder.errors import UsageError
 
 LINES_FILE = "chunks.jsonl"
@@ -25,7 +25,7 @@ def write_in_memory(data: Any, folder: Path, check: Callable[[], None]) -> Path:
     tables = _arrow_tables(data)
     if tables is not None:
         return _write_arrow(_reading(tables), folder / ARROW_FILE, check)
-    return _write_lines(_reading(_items(data)), folder / LINES_FILE, check)
+    return _write_lines(_reading(_lines(data)), folder / LINES_FILE, check)
 
 
 def _write_arrow(tables: Iterator[pa.Table], path: Path, check: Callable[[], None]) -> Path:
@@ -35,19 +35,17 @@ def _write_arrow(tables: Iterator[pa.Table], path: Path, check: Callable[[], Non
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
         for table in itertools.chain([first], tables):
             check()
-            writer.write_table(table, max_chunksize=BATCH_ROWS)
+            try:
+                writer.write_table(table, max_chunksize=BATCH_ROWS)
+            except pa.ArrowException as error:  # other columns than the first
+                raise UsageError(f"chunks cannot be written as one table ({first_line(error)}).") from error
     return path
 
 
-def _write_lines(items: Iterator[Any], path: Path, check: Callable[[], None]) -> Path:
+def _write_lines(lines: Iterator[str], path: Path, check: Callable[[], None]) -> Path:
     count = 0
     with open(path, "wb") as file:
-        for count, item in enumerate(items, 1):
-            try:
-                line = json.dumps(_record(item, count - 1))
-            except (RecursionError, ValueError) as error:
-                reason = "is nested too deeply, or contains itself"
-                raise UsageError(f"item {count - 1} of chunks {reason}.") from error
+        for count, line in enumerate(lines, 1):
             file.write(line.encode() + b"\n")
             if count % BATCH_ROWS == 0:
                 check()
@@ -97,6 +95,16 @@ def _streamed(data: Any) -> Iterator[pa.Table] | None:
     except (pa.ArrowException, TypeError, ValueError):  # a single column
         return None
     return (pa.Table.from_batches([batch]) for batch in reader)
+
+
+def _lines(data: Any) -> Iterator[str]:
+    """The items as lines of JSON."""
+    for number, item in enumerate(_items(data)):
+        try:
+            line = json.dumps(_record(item, number))
+        except RecursionError as error:
+            raise UsageError(f"item {number} of chunks is nested too deeply, or contains itself.") from error
+        yield line
 
 
 def _items(data: Any) -> Iterator[Any]:

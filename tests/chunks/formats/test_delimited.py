@@ -76,6 +76,12 @@ def test_a_quote_that_does_not_end_rejects_only_its_row(read: Read) -> None:
     ]
 
 
+def test_blank_lines_are_skipped_and_rows_of_empty_values_are_not(load: Load) -> None:
+    texts, rejected = load(b"text,n\n\none,1\n  \n,\n", NAME)
+    assert texts == ["one"]
+    assert [each.reason for each in rejected] == ["the text is empty"]
+
+
 def test_a_quote_within_a_text_is_a_character(read: Read) -> None:
     assert read(b'text,n\na 5" pipe,1\n', NAME) == [(0, {"text": 'a 5" pipe', "n": "1"})]
 

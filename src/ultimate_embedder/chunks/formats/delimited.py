@@ -69,7 +69,7 @@ def _records(columns: list[str], rows: Iterator[_Row | Rejected], name: str) -> 
 
 
 def _rows(lines: _Lines, delimiter: str, name: str) -> Iterator[_Row | Rejected]:
-    """Yield the rows that are not blank, or why one cannot be read."""
+    """Yield the rows, without blank lines, or why one cannot be read."""
     # strict: a quote that does not end would swallow all rows after it
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -85,7 +85,7 @@ def _rows(lines: _Lines, delimiter: str, name: str) -> Iterator[_Row | Rejected]
             reason = f"is not valid CSV ({printable(str(error))})"
             yield Rejected(name, None, f"line {lines.first} {reason}{lines.read_again()}")
         else:
-            if any(value.strip(BLANKS) for value in values):
+            if len(values) > 1 or any(value.strip(BLANKS) for value in values):
                 yield _Row(values, lines.first)
 
 
