@@ -93,6 +93,17 @@ def test_what_int8_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(array(embedder.encode(TEXTS)), first, atol=1e-6)
 
 
+def test_queries_in_int8_are_compared_with_queries_in_fp32() -> None:
+    with Embedder(ONE, devices="cpu", precision="int8") as embedder:
+        with pytest.warns(UserWarning, match="tiny-bert loses much in int8") as caught:
+            embedder.encode_queries(TEXTS)
+        cosine = float(re.findall(r"cosine ([\d.]+)", str(caught[0].message))[0])
+        with Embedder(ONE, devices="cpu") as exact, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pairs = array(embedder.encode_queries(TEXTS)) * array(exact.encode_queries(TEXTS))
+    assert cosine == pytest.approx(pairs.sum(1).mean(), abs=0.005)
+
+
 def test_documents_and_queries_have_the_prompts_of_the_model(one: Embedder) -> None:
     reference = SentenceTransformer(ONE, device="cpu")
     np.testing.assert_allclose(array(one.encode(TEXTS)), reference.encode_document(TEXTS), atol=1e-5)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from ultimate_embedder.batching import BATCH_TOKENS, EXPECTED_RESERVE_RATIO
 from ultimate_embedder.devices import CpuDevice, Device, Lease, in_one_line, works_in_time
@@ -19,10 +18,11 @@ from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.learned import Learned
 from ultimate_embedder.execution.lost_devices import tell_lost
 from ultimate_embedder.execution.placement import Placement, place
+from ultimate_embedder.execution.roles import in_role
 from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
 from ultimate_embedder.execution.stalls import Stall, StallWatch
 from ultimate_embedder.execution.worker import Worker
-from ultimate_embedder.models import Encoder, LoadedModel
+from ultimate_embedder.models import Encoder
 from ultimate_embedder.planning import (
     DeviceRoom,
     MemoryNeed,
@@ -39,7 +39,6 @@ COMFORTABLE_LENGTH = 512
 SMALLEST_LENGTH = 2048  # one text of this length is the smallest batch that a device must have room for
 WorkersLearned = dict[tuple[int, str, str, int], Learned]
 """By number of the pass, precision, device, and worker on that device."""
-AnyModel = TypeVar("AnyModel", bound=LoadedModel)
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class LocalExecutor:
 
         def job(crew: _Crew) -> None:
             plan = crew.placed.task.plan
-            tokenizer = _in_role(self._session.load(plan), plan)
+            tokenizer = in_role(self._session.load(plan), plan)
             may_continue = partial(self._may_continue, failed, crews)
             work, workers = crew.placed.work, crew.at_work
             if not workers:
@@ -239,7 +238,7 @@ class LocalExecutor:
             plan = each.task.plan
             workers = [
                 Worker(
-                    _in_role(encoder, plan),
+                    in_role(encoder, plan),
                     device,
                     partial(self._load_fp32, plan),
                     each.work.events.mitigated_on(device.name),
@@ -258,7 +257,7 @@ class LocalExecutor:
         return crews
 
     def _load_fp32(self, plan: PassPlan) -> Encoder:
-        return _in_role(self._session.load_fp32(plan), plan)
+        return in_role(self._session.load_fp32(plan), plan)
 
     def _remember(self, crews: Sequence[_Crew]) -> None:
         """Keep what workers have learned for the next turn on the same devices."""
@@ -280,11 +279,6 @@ class LocalExecutor:
         if device is None or not device.has_ceiling:
             return CpuDevice(task.place.cpu_workers)
         return device
-
-
-def _in_role(model: AnyModel, plan: PassPlan) -> AnyModel:
-    """The model as a pass uses it; what is placed on devices serves documents and queries."""
-    return model.for_queries() if plan.queries else model
 
 
 def _devices_of_workers(workers: Sequence[Worker]) -> list[Device]:

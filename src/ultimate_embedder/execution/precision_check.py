@@ -9,6 +9,7 @@ import numpy as np
 from ultimate_embedder.chunks import TextRows
 from ultimate_embedder.events import PrecisionChecked, Warned
 from ultimate_embedder.execution.host import encode_on_host
+from ultimate_embedder.execution.roles import in_role
 from ultimate_embedder.execution.windows import TableTexts, cutter_for, tokenize_windows
 from ultimate_embedder.models import Encoder, row_cosines
 from ultimate_embedder.planning import PassPlan, Rows
@@ -57,7 +58,8 @@ def _measure(plan: PassPlan, table: TextRows, store: PassVectors, session: Sessi
     mask[rows[store.holds(table.keys[rows])]] = True
     if not mask.any():
         return None
-    cosines = _cosines(store, TableTexts(table, mask), len(table), session.load_fp32(plan), plan.identity.dim)
+    fp32 = in_role(session.load_fp32(plan), plan)
+    cosines = _cosines(store, TableTexts(table, mask), len(table), fp32, plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
     store.keep_agreement(found)
     return found
