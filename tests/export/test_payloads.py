@@ -202,7 +202,7 @@ def test_another_shape_is_not_mixed_in(docs: Path, server: QdrantServer) -> None
     with pytest.raises(UploadError, match=r"was uploaded with --payload langchain, and now it is haystack"):
         send(docs, server, payload="haystack")
     assert len(server.sent_ids()) == sent
-    assert send(docs, server, payload="haystack", target="other") == 2
+    assert send(docs, server, payload="haystack", collection="other") == 2
 
 
 def test_a_collection_of_an_earlier_version_is_plain(docs: Path, server: QdrantServer) -> None:
