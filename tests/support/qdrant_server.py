@@ -171,7 +171,7 @@ def _answer(code: int, status: Any, result: Any = None) -> Answer:
 
 def main() -> None:
     """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(description="Qdrant's REST protocol in front of Qdrant Edge, in memory of tests.")
+    parser = argparse.ArgumentParser(description="Qdrant's REST protocol in front of Qdrant Edge, for tests.")
     parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
     parser.add_argument("--api-key")
     options = parser.parse_args()
