@@ -97,12 +97,11 @@ def test_llama_index_has_a_node_and_its_metadata_beside_it() -> None:
 
 
 def test_haystack_has_everything_but_the_text_in_meta() -> None:
-    payload = payload_kind("haystack").payload(chunk({"id": "1", "meta": {"page": 1}, "score": None}))
+    payload = payload_kind("haystack").payload(chunk({"id": "1", "meta": {"page": 1}, "score": 5}))
     assert payload == {
         "id": point_id("docs", "1"),
         "content": "a text",
-        "blob": None,
-        "meta": {"chunk_id": "1", "collection": "docs", "file": "a.json", "id": "1", "page": 1},
+        "meta": {"chunk_id": "1", "collection": "docs", "file": "a.json", "id": "1", "page": 1, "score": 5},
     }
 
 
@@ -116,7 +115,14 @@ def test_haystack_has_everything_but_the_text_in_meta() -> None:
             {"page": 1},
         ),
         ("langchain", {"type": "article", "page_content": "other"}, "1", {"type": "article", "page_content": "other"}),
-        ("haystack", {"id": SHA, "content": "a text", "meta": {"page": 1}, "embedding": None}, SHA, {"page": 1}),
+        (
+            "haystack",
+            {"id": SHA, "meta": {"page": 1}, **dict.fromkeys(("blob", "score", "embedding", "sparse_embedding"))},
+            SHA,
+            {"page": 1},
+        ),
+        ("haystack", {"blob": "mine", "embedding": 7}, "1", {"blob": "mine", "embedding": 7}),
+        ("langchain", {"metadata": {"type": "Document"}}, "1", {"type": "Document"}),
         (
             "llama-index",
             {"id_": OWN_ID, "metadata": {"page": 1}, "class_name": "TextNode", "relationships": {}, "embedding": None},
@@ -202,7 +208,7 @@ def test_another_shape_is_not_mixed_in(docs: Path, server: QdrantServer) -> None
     with pytest.raises(UploadError, match=r"was uploaded with --payload langchain, and now it is haystack"):
         send(docs, server, payload="haystack")
     assert len(server.sent_ids()) == sent
-    assert send(docs, server, payload="haystack", target="other") == 2
+    assert send(docs, server, payload="haystack", collection="other") == 2
 
 
 def test_a_collection_of_an_earlier_version_is_plain(docs: Path, server: QdrantServer) -> None:

@@ -202,10 +202,11 @@ def test_ctrl_c_ends_an_upload_at_once_and_the_next_one_resumes(docs: Path, serv
     assert process.returncode == 130
     assert told.endswith("interrupted; run the same command again to resume\n")
     (state,) = read_uploads(docs) or ()  # type: ignore[misc]
-    assert (state.points, state.finished) == (20, None)
+    assert state.finished is None
+    assert state.points in (5, 10, 15, 20)  # of the four batches that were answered, those that it has noticed
     server.faults.clear()
     (report,) = upload(docs, server.url, policy=IMPATIENT)
-    assert (report.resumed_at, report.counted) == (20, POINTS)
+    assert (report.resumed_at, report.counted) == (state.points, POINTS)
 
 
 def test_status_shows_what_was_uploaded_where(

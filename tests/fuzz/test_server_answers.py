@@ -21,13 +21,21 @@ from ultimate_embedder.export import PointsFile, write_exports
 from ultimate_embedder.retry import RetryPolicy
 
 ONCE = RetryPolicy(tries=2, first_wait_s=0.0, longest_wait_s=0.0, total_s=0.5)
-REQUESTS = 9  # of an upload without trouble
+REQUESTS = 24  # of an upload without trouble, at most
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
 STATUSES = [200, 200, 200, 201, 301, 400, 401, 404, 409, 413, 429, 500, 503]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"dry_run": True},
+    {"recreate": True},
+    {"delete_removed": True},
+    {"alias": "live", "payload_index": "page:integer"},
+    {"quantization": "turbo"},
+]
 WAITS = st.none() | st.sampled_from(["-1", "0", "0.5", "soon", "1e400", "999999999999999", "\x7f"])
 
 
@@ -102,11 +110,21 @@ def server() -> Iterator[LyingServer]:
     at=st.none() | st.tuples(st.floats(0, 1), st.just(...) | JSON),
     wait=WAITS,
     again=st.booleans(),
+    options=st.sampled_from(OPTIONS),
 )
 def test_whatever_a_server_answers_an_upload_ends_in_words(
-    docs: Path, server: LyingServer, number: int, status: int, body: Any, at: Any, wait: str | None, again: bool
+    docs: Path,
+    server: LyingServer,
+    number: int,
+    status: int,
+    body: Any,
+    at: Any,
+    wait: str | None,
+    again: bool,
+    options: dict[str, Any],
 ) -> None:
     server.collections.clear()
+    server.service.aliases.clear()
     (docs / "upload.json").unlink(missing_ok=True)
     if again:
         server.number = -1
@@ -114,7 +132,7 @@ def test_whatever_a_server_answers_an_upload_ends_in_words(
     server.requests.clear()
     server.number, server.status, server.body, server.at, server.wait = number, status, body, at, wait
     with contextlib.suppress(UploadError):
-        upload(docs, server.url, lambda event: None, policy=ONCE)
+        upload(docs, server.url, lambda event: None, policy=ONCE, **options)
 
 
 @given(changes=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1, max_size=4), cut=st.floats(0, 1))

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import re
+import sys
 import threading
 import time
 import urllib.parse
@@ -85,6 +86,11 @@ class QdrantServer(ThreadingHTTPServer):
     def __exit__(self, *error: object) -> None:
         self.shutdown()
         self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that hung up."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def sent_ids(self) -> list[list[str]]:
         """The point ids of each batch that was sent, in order."""
@@ -172,7 +178,7 @@ def _answer(code: int, status: Any, result: Any = None) -> Answer:
 
 def main() -> None:
     """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(description="Qdrant's REST protocol in front of Qdrant Edge, in memory of tests.")
+    parser = argparse.ArgumentParser(description="Qdrant's REST protocol in front of Qdrant Edge, for tests.")
     parser.add_argument("--port", type=int, default=0, help="0 chooses a free one")
     parser.add_argument("--api-key")
     parser.add_argument("--grpc", action="store_true", help="serve points over gRPC too; prints the port")

@@ -29,7 +29,7 @@ LLAMA_NOT_KEPT = ("class_name", "embedding", "text_resource", "image_resource", 
 LLAMA_SOURCE = "1"  # the relationship of a node to the document that it is from
 LLAMA_DOCUMENT_KEYS = ("ref_doc_id", "doc_id", "document_id")
 HAYSTACK_NAMESPACE = uuid.UUID("3896d314-1e95-4a3a-b45a-945f9f0b541d")
-HAYSTACK_NOT_KEPT = ("score", "embedding", "sparse_embedding")
+HAYSTACK_NOT_KEPT = {"blob", "score", "embedding", "sparse_embedding"}  # every document of Haystack has all of them
 ID_FIELDS = ("id", "id_", "_id", "chunk_id")
 TEXT_FIELDS = ("page_content", "content")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -76,9 +76,9 @@ def _plain(chunk: ChunkToSend) -> dict[str, Any]:
 
 def _langchain(chunk: ChunkToSend) -> dict[str, Any]:
     """As `QdrantVectorStore` of langchain-qdrant writes a `Document`."""
-    metadata = _metadata(chunk, _uuid_or_ours(chunk.collection, chunk.chunk_id))
-    if metadata.get("type") == "Document":  # of the class, not of the document
-        del metadata["type"]
+    is_document = chunk.record.get("type") == "Document" and "metadata" in chunk.record
+    not_kept = ("type",) if is_document else ()  # of the class, not of the document
+    metadata = _metadata(chunk, _uuid_or_ours(chunk.collection, chunk.chunk_id), not_kept)
     return {**chunk.provenance(), "page_content": chunk.text, "metadata": metadata}
 
 
@@ -104,13 +104,10 @@ def _llama_index(chunk: ChunkToSend) -> dict[str, Any]:
 def _haystack(chunk: ChunkToSend) -> dict[str, Any]:
     """As `QdrantDocumentStore` of qdrant-haystack writes a `Document`: all else is in its `meta`."""
     document_id = _haystack_id(chunk.collection, chunk.chunk_id)
-    meta = _metadata(chunk, document_id, HAYSTACK_NOT_KEPT)
-    return {
-        "id": document_id,
-        "content": chunk.text,
-        "blob": meta.pop("blob", None),
-        "meta": {**chunk.provenance(), **meta},
-    }
+    is_document = chunk.record.keys() >= HAYSTACK_NOT_KEPT
+    meta = _metadata(chunk, document_id, tuple(HAYSTACK_NOT_KEPT) if is_document else ())
+    payload = {"id": document_id, "content": chunk.text, "meta": {**chunk.provenance(), **meta}}
+    return {**payload, "blob": chunk.record["blob"]} if is_document else payload
 
 
 def _metadata(chunk: ChunkToSend, store_id: str, not_kept: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -92,5 +92,9 @@ def _point(point: Any) -> dict[str, Any]:
 
 def _vector(vectors: Any) -> Any:
     if vectors.HasField("vectors"):
-        return {name: list(each.dense.data) for name, each in vectors.vectors.vectors.items()}
-    return list(vectors.vector.dense.data)
+        return {name: _numbers(each) for name, each in vectors.vectors.vectors.items()}
+    return _numbers(vectors.vector)
+
+
+def _numbers(vector: Any) -> list[float]:
+    return list(vector.dense.data or vector.data)  # clients before 1.16 send the latter

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from grpc import (  # type: ignore[import-untyped]
+    insecure_channel,
+    intercept_channel,
+    secure_channel,
+    ssl_channel_credentials,
+)
 from qdrant_client import QdrantClient, grpc
-from qdrant_client.connection import get_channel
+from qdrant_client.connection import header_adder_interceptor, parse_channel_options
 
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export.server.options import EXAMPLE_URL, UploadConfig
@@ -75,10 +81,15 @@ def _http(config: UploadConfig, headers: dict[str, str], trusted: dict[str, Any]
 
 
 def _channel(config: UploadConfig, port: int, headers: dict[str, str]) -> Any:
+    """A channel as qdrant-client makes it, but with the user's certificates, which its older versions do not take."""
     sent = [(name.lower(), value) for name, value in headers.items()]
     if config.api_key is not None:
         sent.append(("api-key", config.api_key))
-    options = {"root_certificates": config.ca_cert.read_bytes()} if config.ca_cert is not None else {}
-    secure = config.url.lower().startswith("https://")
     host = urlsplit(config.url if "://" in config.url else f"//{config.url}").hostname or "localhost"
-    return get_channel(host, port, secure, sent, options)
+    options = parse_channel_options()
+    if config.url.lower().startswith("https://"):
+        trusted = config.ca_cert.read_bytes() if config.ca_cert is not None else None
+        channel = secure_channel(f"{host}:{port}", ssl_channel_credentials(trusted), options)
+    else:
+        channel = insecure_channel(f"{host}:{port}", options)
+    return intercept_channel(channel, header_adder_interceptor(sent))
