@@ -10,6 +10,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_a_retry_and_a_warning_are_told(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_was_recognised_is_told_once_per_collection(capfd: pytest.CaptureFixture[str]) -> None:
-    counts = {"found": 3, "loaded": 3, "rejected": 0, "distinct_texts": 3, "seconds": 0.0}
+    counts: dict[str, Any] = {"found": 3, "loaded": 3, "rejected": 0, "distinct_texts": 3, "seconds": 0.0}
     langchain = FieldsUsed("page_content", "id", None, "LangChain", 3)
     others = (FieldsUsed("content", None, "meta", None, 2_000), FieldsUsed(None, None, None, None, 1))
     with make_progress(quiet=False) as shown:
