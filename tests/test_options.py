@@ -101,7 +101,7 @@ def test_fields_may_be_paths(chunks: Path) -> None:
     assert made.fields == FieldChoice(text="meta.body", id="uid", metadata=None, title="title")
 
 
-@pytest.mark.parametrize("field", ["", "meta.", ".body", "a..b", 3])
+@pytest.mark.parametrize("field", ["", "meta.", ".body", "a..b"])
 def test_a_field_without_a_name_is_refused(chunks: Path, field: Any) -> None:
     said = refusal(chunks, text_field=field)
     assert said == f"--text-field {field!r}: write a key of your records, or a path such as meta.body."
@@ -321,9 +321,10 @@ def test_the_options_are_plain_json(chunks: Path, tmp_path: Path) -> None:
 
 
 WRONG = object()  # of no type that any option takes
+OF_A_TYPE = [option for option in declared_options(make_config) if option.name != "chunks"]  # which may be anything
 
 
-@pytest.mark.parametrize("option", declared_options(make_config), ids=lambda option: option.name)
+@pytest.mark.parametrize("option", OF_A_TYPE, ids=lambda option: option.name)
 @pytest.mark.parametrize(
     "value", [WRONG, b"bytes", [None], {1: 2}, 1 + 2j], ids=["object", "bytes", "none", "dict", "complex"]
 )

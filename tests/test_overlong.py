@@ -170,7 +170,7 @@ def test_segments_that_are_points_have_the_passage_and_their_parent(chunks: Path
         whole = str(text_of[origin["chunk_id"]])
         assert payload["text"] == whole[origin["start"] : origin["end"]]
         assert payload["chunk_id"] == f"{origin['chunk_id']}#{origin['segment']}"
-    again = pq.read_table(open_output(tmp_path / "out")["docs"].points, columns=["chunk_id"])
+    again = pq.read_table(open_output(tmp_path / "out")["docs"].points_file, columns=["chunk_id"])
     assert again["chunk_id"].to_pylist() == [payload["chunk_id"] for payload in payloads]
     assert verify_output(tmp_path / "out", 100, OFFLINE).mismatches == 0
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SPECIFICATION = ROOT / "docs" / "specification.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMED_TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+SOURCE = "https://github.com/ultimate-embedder/ultimate-embedder"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -20,8 +21,8 @@ def named_tests() -> list[tuple[str, str]]:
 
 
 def links(page: Path) -> Iterator[tuple[str, str]]:
-    """Path and heading of each link that does not leave the repository."""
-    for link in LINK.findall(page.read_text("utf-8")):
+    """Path and heading of each link that does not leave the repository; those of the README are absolute."""
+    for link in LINK.findall(page.read_text("utf-8").replace(f"]({SOURCE}/blob/main/", "](")):
         if "://" not in link:
             path, _, heading = link.partition("#")
             yield path, heading

@@ -78,7 +78,7 @@ MISTAKES = [
     Mistake(
         "a chunk folder that does not exist",
         "embed nowhere -o out",
-        "nowhere does not exist. Give the folder that holds your chunk files.",
+        "nowhere does not exist. Give a chunk file, or the folder that holds your chunk files.",
     ),
     Mistake(
         "the output is the chunk folder",
@@ -231,8 +231,8 @@ MISTAKES = [
     # outputs
     Mistake(
         "an upload without a server",
-        "upload out",
-        "the following arguments are required: --url." + HELP.format(" upload", "options"),
+        "upload chunks",
+        "--url is missing, and QDRANT_URL is not set. Write --url http://localhost:6333, for example.",
     ),
     Mistake(
         "an upload of nothing",

@@ -7,6 +7,7 @@ import operator
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -18,6 +19,7 @@ WORDS: dict[Any, str] = {
     Path: "a path",
     Iterable[str]: "a list of texts",
     Mapping[str, float]: "a dictionary of numbers",
+    Mapping[str, int]: "a dictionary of integers",
 }
 
 
@@ -60,8 +62,8 @@ def _is_list_of_texts(value: Any) -> bool:
     return is_list and all(isinstance(item, str) for item in value)
 
 
-def _is_dictionary_of_numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) and _is_number(value[key]) for key in value)
+def _is_dictionary(value: Any, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) and of(value[key]) for key in value)
 
 
 _CHECKS: dict[Any, Callable[[Any], bool]] = {
@@ -72,5 +74,6 @@ _CHECKS: dict[Any, Callable[[Any], bool]] = {
     Path: lambda value: isinstance(value, os.PathLike),
     types.NoneType: lambda value: value is None,
     Iterable[str]: _is_list_of_texts,
-    Mapping[str, float]: _is_dictionary_of_numbers,
+    Mapping[str, float]: partial(_is_dictionary, of=_is_number),
+    Mapping[str, int]: partial(_is_dictionary, of=_is_int),
 }
