@@ -38,7 +38,7 @@ LEVELS = [
     {"planning"},
     {"session"},
     {"execution", "export"},
-    {"find"},
+    {"find", "inputs"},
     {"pipeline", "status", "texts", "verify"},
     {"report", "continued"},
     {"options"},

@@ -13,8 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ultimate_embedder.chunks import ChunkTable, Discovery, find_collections, load_chunks, spooled
-from ultimate_embedder.config import RunConfig, suggest
+from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks, spooled
+from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import (
     DevicesLostError,
     NoVectorsError,
@@ -55,14 +55,12 @@ from ultimate_embedder.export import (
     estimate_export_bytes,
     find_exports,
     measure_payloads,
-    target_collection_name,
     write_exports,
 )
-from ultimate_embedder.files import is_temporary
+from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
-from ultimate_embedder.models import model_name, require_backend
-from ultimate_embedder.names import same_name
-from ultimate_embedder.output import CollectionOutput, Output, summary_problem
+from ultimate_embedder.models import require_backend
+from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
@@ -90,11 +88,11 @@ def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None
         if held is not None:
             _remove_leftovers(config.output, emit)
         config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
-        found = _discover(config, emit)
+        found = discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
             return
-        for message in _check_collections(found.collections, config):
+        for message in check_collections(found.collections, config):
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
@@ -192,63 +190,6 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
         emit(Warned(message=message))
 
 
-def _discover(config: RunConfig, emit: Emit) -> Discovery:
-    found = find_collections(config.paths, config.collections, config.output, config.name)
-    for message in (*found.warnings, *_unknown_names(config, found.collections)):
-        emit(Warned(message=message))
-    for name in found.missing:
-        emit(CollectionFinished(collection=name, status="skipped_missing"))
-    return found
-
-
-def _check_collections(collections: Sequence[Collection], config: RunConfig) -> Iterator[str]:
-    """What is wrong with names and folders, before anything is computed.
-
-    Yields warnings; raises `UsageError` for collections that would overwrite each other, or their own chunk files.
-    """
-    bad = [f"{each.name}: {each.problem}" for each in collections if each.problem is not None]
-    problems = list(_name_problems([each for each in collections if each.problem is None], config))
-    if problems:
-        raise UsageError(" ".join([*problems, *bad]))
-    if bad:
-        others = " The others are embedded." if len(bad) < len(collections) else ""
-        yield f"cannot be embedded: {' '.join(bad)}{others}"
-    for path in config.paths:
-        if path.resolve().parent.is_relative_to(config.output.resolve()) and not is_temporary(path.parent.name):
-            yield f"the input {path} is inside the --output {config.output}; the two are better kept apart"
-
-
-def _name_problems(collections: Sequence[Collection], config: RunConfig) -> Iterator[str]:
-    """Collections that would be one folder, one collection in Qdrant, or a folder of chunk files."""
-    folders: dict[str, Collection] = {}
-    targets: dict[str, Collection] = {}
-    models = [model_name(choice.name) for choice in config.models]
-    for collection in collections:
-        name = collection.name
-        if config.summary and (problem := summary_problem(config.output, config.summary, [name])):
-            yield f"--summary {config.summary} {problem}. Choose another file."
-        own = (config.output / name).resolve()
-        if any(file.resolve().is_relative_to(own) for file in (collection.folder, *collection.files[:1])):
-            yield f"the vectors of {name} would be written to {own}, among its chunk files. Give another --output."
-        target = _target_name(name, models[:1] if name in config.no_ensemble else models, config)
-        if (other := folders.setdefault(same_name(name), collection)) is not collection:
-            yield _both(other, collection, "one folder on a disk that ignores case")
-        elif (other := targets.setdefault(target, collection)) is not collection:
-            yield _both(other, collection, f"the Qdrant collection {target}")
-
-
-def _both(one: Collection, other: Collection, same: str) -> str:
-    if one.name == other.name:
-        return (
-            f"{one.place} and {other.place} would both be the collection {one.name}. Rename one of them, or give "
-            "--name to make one collection of everything."
-        )
-    return (
-        f"the collections {one.name} and {other.name} would both be {same}. Rename one of them, or embed one at a "
-        "time: each with --collections, and into an --output of its own."
-    )
-
-
 def _about_precision(session: Session) -> Iterator[str]:
     """What the user should know about the numbers that will be computed."""
     config, devices = session.config, session.devices
@@ -262,22 +203,10 @@ def _about_precision(session: Session) -> Iterator[str]:
         )
 
 
-def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> Iterator[str]:
-    names = [collection.name for collection in collections]
-    for option, given in (("--no-ensemble", config.no_ensemble), ("--force-cpu", config.force_cpu)):
-        for name in given:
-            if name not in names:
-                yield f"{option} {name}: there is no such collection.{suggest(name, names)}"
-    models = [model_name(choice.name) for choice in config.models]
-    for name in config.hub.trusted:
-        if model_name(name) not in models:
-            yield f"--trust-remote-code {name}: --models does not name it.{suggest(name, models)}"
-
-
 def _embed_collection(collection: Collection, session: Session) -> None:
     started = time.perf_counter()
     passes = session.passes_for(collection.name)
-    target = _target_name(collection.name, [plan.name for plan in passes], session.config)
+    target = target_name(collection.name, [plan.name for plan in passes], session.config)
     status: Status
     error = None
     try:
@@ -306,11 +235,6 @@ def _embed_collection(collection: Collection, session: Session) -> None:
             seconds=time.perf_counter() - started,
         )
     )
-
-
-def _target_name(collection: str, models: Sequence[str], config: RunConfig) -> str:
-    makers = "__".join([*models, *([config.fusion] if len(models) > 1 else [])])
-    return target_collection_name(collection, makers, config.dim)
 
 
 def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
