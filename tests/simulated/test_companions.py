@@ -14,7 +14,7 @@ from ultimate_embedder import embed
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.summary import CollectionSummary
 
-TEXTS = 300
+TEXTS = 120
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 
 
 def test_runs_that_are_killed_again_and_again_lose_nothing() -> None:
-    words = [sys.executable, "-m", "tests.simulated.crash", "--kills", "1", "--most-kills", "4", "--jobs", "1"]
+    words = [sys.executable, "-m", "tests.simulated.crash", "--kills", "1", "--most-kills", "2", "--jobs", "1"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed, 0 failed" in done.stdout
