@@ -9,7 +9,8 @@ LOWEST_STAMP := $(LOWEST)/.installed
 ECOSYSTEM := build/venv-ecosystem
 ECOSYSTEM_STAMP := $(ECOSYSTEM)/.installed
 ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-ecosystem.txt
-PYTEST_OPTIONS := -q --strict-markers
+PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
+SLOW_OPTIONS := -q --strict-markers -m slow
 
 .PHONY: install demo test test-lowest test-ecosystem events check lint types generated bench bench-quick bench-upload torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 
@@ -74,6 +75,8 @@ generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.js
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
 torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore=tests/simulated --ignore=tests/ecosystem --override-ini addopts="$(SLOW_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.crash --kills 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.file_operations

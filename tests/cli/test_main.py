@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Result, Run
 from tests.conftest import WriteChunks
+from tests.support.slow import slow
 from ultimate_embedder._version import __version__
 from ultimate_embedder.models import MODELS
 
@@ -301,7 +302,7 @@ def test_a_reader_that_goes_away_does_not_change_the_exit_code() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes")
-@pytest.mark.parametrize("lost", ["stdout", "stderr", "closed"])
+@pytest.mark.parametrize("lost", ["stdout", slow("stderr"), slow("closed")])
 def test_a_reader_that_goes_away_does_not_stop_the_work(chunks: Path, tmp_path: Path, lost: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)

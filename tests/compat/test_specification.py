@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.compat.conftest import Make
 from tests.support.hub_server import Fault, HubServer, dead
+from tests.support.slow import slow
 from ultimate_embedder.compat import EnsembleConfig, UltimateKaggleEmbedderV4
 from ultimate_embedder.compat.announce import announce
 from ultimate_embedder.compat.script import main
@@ -258,7 +259,7 @@ embedder.generate_embeddings_kaggle_optimized()
 """
 
 
-@pytest.mark.parametrize("setup", ["", "import logging; logging.basicConfig(level=logging.INFO)\n"])
+@pytest.mark.parametrize("setup", [slow(""), "import logging; logging.basicConfig(level=logging.INFO)\n"])
 def test_the_lines_of_the_plan_appear_once_in_a_notebook(
     setup: str, chunks: Path, tmp_path: Path, models: list[str]
 ) -> None:

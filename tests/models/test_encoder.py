@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from tests.support.slow import slow
 from tests.support.tiny_models import ARCHITECTURES, Architecture, tiny_model
 from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.errors import ModelError, UsageError
@@ -57,7 +58,7 @@ def test_every_architecture_agrees_with_sentence_transformers(architecture: Arch
         assert worst_cosine(encode(encoder, TEXTS, budget_tokens), reference) > 0.99999
 
 
-@pytest.mark.parametrize("budget_tokens", [256, 2048, 16384])
+@pytest.mark.parametrize("budget_tokens", [256, 2048, slow(16384)])
 def test_minilm_agrees_with_sentence_transformers(minilm: Path, budget_tokens: int) -> None:
     reference = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)
     assert worst_cosine(encode(load("all-minilm-l6-v2"), TEXTS, budget_tokens), reference) > 0.99999

@@ -28,6 +28,7 @@ from tests.support.faults import (
     vectors_of,
     write_texts,
 )
+from tests.support.slow import slow
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.lock import hold_output
@@ -88,6 +89,7 @@ def test_the_command_goes_on_by_itself(chunks: Path, model: str, reference: np.n
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_card_that_dies_twice_is_left_out(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
     # the second process loses both cards too: 0 for the second time, with 1; nothing is left for a third
     faults = f"0@400!={ILLEGAL_ACCESS}|0@400!={LAUNCH_FAILURE}"
@@ -102,6 +104,7 @@ def test_a_card_that_dies_twice_is_left_out(chunks: Path, model: str, reference:
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_memory_that_the_process_before_holds_is_not_free_in_the_fresh_one(
     chunks: Path, model: str, reference: np.ndarray, tmp_path: Path
 ) -> None:
@@ -133,6 +136,7 @@ def test_a_card_that_has_another_number_in_the_fresh_process_is_used(
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_not_run_twice(chunks: Path, model: str, tmp_path: Path) -> None:
     options = "devices='simulated:2x64MiB', precision='fp32', batch_tokens=512, exports='npy', quiet=True"
     script = SCRIPT.format(chunks=str(chunks), output=str(tmp_path), model=model, options=options)
@@ -142,7 +146,9 @@ def test_a_script_without_a_main_guard_is_not_run_twice(chunks: Path, model: str
     assert counted(tmp_path)["fresh_process"] == 1
 
 
-@pytest.mark.parametrize("program", [["-m", "ultimate_embedder"], ["-c", WITHOUT_LOCKS]], ids=["flock", "heartbeat"])
+@pytest.mark.parametrize(
+    "program", [["-m", "ultimate_embedder"], slow(["-c", WITHOUT_LOCKS])], ids=["flock", "heartbeat"]
+)
 def test_nobody_else_can_write_to_the_output_even_if_only_the_child_is_left(
     chunks: Path, model: str, tmp_path: Path, program: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

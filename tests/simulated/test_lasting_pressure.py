@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.slow import slow
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
@@ -73,7 +74,9 @@ def test_weights_that_stay_on_the_host_are_sent_as_layers_and_nothing_else_of_th
     assert after["host_to_device"] - before["host_to_device"] > batches * 16 * MiB
 
 
-@pytest.mark.parametrize(("capacity", "rung"), [("46MiB", "oom_chunk"), ("30MiB", "oom_stream"), ("12MiB", "oom_cpu")])
+@pytest.mark.parametrize(
+    ("capacity", "rung"), [slow("46MiB", "oom_chunk"), ("30MiB", "oom_stream"), slow("12MiB", "oom_cpu")]
+)
 def test_a_length_that_needs_a_rung_goes_there_at_once(
     tmp_path: Path, controls: SimulatedControls, capacity: str, rung: str
 ) -> None:

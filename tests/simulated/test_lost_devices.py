@@ -28,6 +28,7 @@ from tests.support.faults import (
     when,
     write_texts,
 )
+from tests.support.slow import slow
 from tests.support.tiny_models import tiny_cross_encoder, tiny_model
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, open_devices
@@ -139,7 +140,7 @@ def test_it_does_not_matter_when_a_card_dies(
     assert [death["device"] for death in lost(only(summary))] == [NAMES[device]]
 
 
-@pytest.mark.parametrize("event", [LeaseAcquired, BatchEncoded, LeaseReleased])
+@pytest.mark.parametrize("event", [slow(LeaseAcquired), BatchEncoded, slow(LeaseReleased)])
 @pytest.mark.parametrize("mode", ["exclusive", "sequential", "simultaneous"])
 def test_a_card_may_die_at_any_point_of_any_mode(
     chunks: Path,
@@ -201,7 +202,7 @@ def test_the_next_collection_does_without_the_lost_card(
     np.testing.assert_allclose(vectors_of(tmp_path / "out", "a"), vectors_of(tmp_path / "out", "b"), atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "simultaneous"])
+@pytest.mark.parametrize("mode", ["exclusive", slow("simultaneous")])
 def test_a_fresh_process_goes_on_when_every_card_is_lost(
     chunks: Path, models: list[str], reference: np.ndarray, tmp_path: Path, controls: SimulatedControls, mode: str
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.slow import slow
 from tests.support.tiny_models import overflowing_model, tiny_model
 from ultimate_embedder import embed, open_output
 from ultimate_embedder.cli import main
@@ -188,7 +189,7 @@ def test_an_output_that_is_resumed_from_another_knows_too(run: Run, tmp_path: Pa
     assert kinds(run("other", overflowing=11)) == []
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "sequential", "simultaneous"])
+@pytest.mark.parametrize("mode", ["exclusive", slow("sequential"), slow("simultaneous")])
 def test_only_the_model_that_overflows_changes(run: Run, tmp_path: Path, mode: str) -> None:
     models = f"{tiny_model('bert')},{overflowing_model()}"
     options: dict[str, Any] = {"models": models, "mode": mode, "fusion": "weighted_average"}
@@ -243,6 +244,7 @@ def test_a_pass_in_fp16_that_meets_texts_that_overflow_when_it_goes_on_begins_ag
     assert (collection.passes[0].encoded_texts, collection.passes[0].stored_texts) == (TEXTS, 0)
 
 
+@pytest.mark.slow
 def test_a_card_without_room_for_the_weights_in_fp32_streams_them(run: Run, tmp_path: Path) -> None:
     model = str(overflowing_model(hidden=256, layers=8))  # 10 MB in fp16
     collection = run(models=model, devices="simulated:18MiB", batch_rows=64)
