@@ -37,7 +37,7 @@ def check_python() -> Check:
     system = f"{platform.system()} {platform.machine()}"
     found = f"{platform.python_version()} ({platform.python_implementation()}, {system})"
     try:
-        wanted = importlib.metadata.metadata(PROGRAM).get("Requires-Python") or ""
+        wanted = importlib.metadata.metadata(PROGRAM)["Requires-Python"]
     except importlib.metadata.PackageNotFoundError:
         return Check("python", "warning", f"{found}; {PROGRAM} runs without being installed", f"pip install {PROGRAM}")
     if not SpecifierSet(wanted).contains(platform.python_version(), prereleases=True):
