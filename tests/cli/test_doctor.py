@@ -1,4 +1,4 @@
-"""`doctor` on this machine, whatever it is."""
+"""`doctor` on this machine, whatever it is. It never imports torch itself: a broken one is a line like any other."""
 
 from __future__ import annotations
 

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.hub_here import use_hub_here
 from tests.support.hub_server import HubServer
 from ultimate_embedder.config import hub_access, known_environment
-from ultimate_embedder.devices import CardFacts, Outcome, TorchFacts, Trials
+from ultimate_embedder.devices import CardFacts, Forward, Outcome, TorchFacts, Trials
 from ultimate_embedder.report.doctor import Check, Examination, Place, computing, examine, packages, table_lines
 from ultimate_embedder.report.doctor.processor import check_cpu_features, check_memory, check_threads
 from ultimate_embedder.report.doctor.storage import check_cache, check_disk, check_hub, check_models
@@ -189,9 +188,7 @@ def test_on_kaggle_an_output_outside_of_working_is_a_warning(place: Place) -> No
     assert (check.state, check.remedy) == ("warning", f"-o {place.kaggle / 'working'}/out")
 
 
-def test_on_kaggle_a_missing_model_points_to_the_internet_switch(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_kaggle_a_missing_model_points_to_the_internet_switch(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE")
     online = Place(**{**vars(place), "access": hub_access()})
     check = kaggle(online, "working/out", False, T4, T4)["kaggle internet"]
@@ -201,8 +198,6 @@ def test_on_kaggle_a_missing_model_points_to_the_internet_switch(
 def test_bf16_on_a_t4_is_said_to_be_emulated() -> None:
     class Works(Trials):
         def run(self, trial: object) -> Outcome:
-            from ultimate_embedder.devices.trials.forward import Forward
-
             return Outcome(Forward(1.0))
 
     checks = {check.name: check for check in computing.check_devices(facts(T4), Works())}
@@ -252,6 +247,13 @@ def test_the_disk_of_a_folder_that_is_not_there_yet_is_that_of_its_parent(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_output_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert list(check_disk(tmp_path / "file")) == [
+        Check("disk room", "problem", f"{tmp_path / 'file'} is not a folder", "choose another --output")
+    ]
+
+
 def test_the_cache_is_measured_without_counting_links(tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(bytes(3_000_000))
     (tmp_path / "link").symlink_to(tmp_path / "blob")
@@ -278,10 +280,11 @@ def test_the_hub_is_asked_only_if_that_is_wanted(place: Place, monkeypatch: pyte
     assert "from http://127.0.0.1:1: the hub cannot be reached" in check.found
 
 
-def test_the_doctor_does_not_import_torch(place: Place) -> None:
-    code = "import sys; from ultimate_embedder.report import doctor; assert 'torch' not in sys.modules"
-    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
-
-
-def iterate(checks: Iterator[Check]) -> list[str]:
-    return [check.state for check in checks]
+def test_a_hub_that_answers_is_named_with_the_commit_of_the_default_model(
+    place: Place, monkeypatch: pytest.MonkeyPatch, minilm: Path
+) -> None:
+    with HubServer() as hub:
+        commit = hub.publish("sentence-transformers/all-MiniLM-L6-v2", minilm)
+        use_hub_here(hub.url, place.output, monkeypatch)
+        check = check_hub(Place(**{**vars(place), "access": hub_access()}), online=True)
+    assert (check.state, check.found) == ("ok", f"{hub.url} answers (all-minilm-l6-v2 is at {commit[:12]})")

@@ -1,4 +1,4 @@
-"""The child of a machine on which much is broken: AMX is an illegal instruction, fp16 hangs, torch cannot be imported."""
+"""The child of a broken machine: AMX is an illegal instruction, fp16 hangs, torch cannot be imported."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ultimate_embedder.terminal import show, write_line
 
 def add_commands(commands: Commands) -> None:
     """Declare the command."""
-    doctor = add_command(
+    parser = add_command(
         commands,
         "doctor",
         _doctor,
@@ -24,7 +24,7 @@ def add_commands(commands: Commands) -> None:
         examples="doctor\ndoctor -o /data/out --online\ndoctor --json > doctor.json",
         epilog="Exit codes: 0 there is no problem (there may be warnings), 1 there is one, 2 invalid usage.",
     )
-    doctor.add_argument(
+    parser.add_argument(
         "-o",
         "--output",
         metavar="DIR",
@@ -32,20 +32,20 @@ def add_commands(commands: Commands) -> None:
         default=Path(),
         help="measure the disk of this folder: 32 MB are written and removed (default: the current folder)",
     )
-    doctor.add_argument("--online", action="store_true", help="also ask the hub whether it answers")
-    doctor.add_argument(
+    parser.add_argument("--online", action="store_true", help="also ask the hub whether it answers")
+    parser.add_argument(
         "--json", action="store_true", help="print JSON, for bug reports: no user names, keys or tokens are in it"
     )
-    add_options(doctor, make_config, ["cache_dir"])
+    add_options(parser, make_config, ["cache_dir"])
 
 
 def _doctor(options: argparse.Namespace) -> int:
     try:
-        from ultimate_embedder.report.doctor import examine, table_lines
+        from ultimate_embedder.report import doctor
     except ImportError as error:  # a package that the doctor itself needs
         show(f"error: {error}. Run: pip install --upgrade --force-reinstall ultimate-embedder", sys.stderr)
         return EXIT_FAILED
-    found = examine(options.output, online=options.online, cache_dir=options.cache_dir)
-    for line in [found.as_json()] if options.json else table_lines(found):
+    found = doctor.examine(options.output, online=options.online, cache_dir=options.cache_dir)
+    for line in [found.as_json()] if options.json else doctor.table_lines(found):
         write_line(line, sys.stdout)
     return EXIT_FAILED if found.problems else EXIT_OK

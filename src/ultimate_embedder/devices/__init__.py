@@ -11,7 +11,17 @@ from ultimate_embedder.devices.lost import is_gone, works_in_time
 from ultimate_embedder.devices.nvidia import ALLOCATOR_VARIABLES, VISIBLE_VARIABLE
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 from ultimate_embedder.devices.simulated import environment_for_child
-from ultimate_embedder.devices.trials import CHILD, FEATURES, TIMEOUT_S, CardFacts, Outcome, TorchFacts, Trial, Trials
+from ultimate_embedder.devices.trials import (
+    CHILD,
+    FEATURES,
+    TIMEOUT_S,
+    CardFacts,
+    Forward,
+    Outcome,
+    TorchFacts,
+    Trial,
+    Trials,
+)
 
 __all__ = [
     "ALLOCATOR_VARIABLES",
@@ -26,6 +36,7 @@ __all__ = [
     "Device",
     "DeviceGroup",
     "Fetch",
+    "Forward",
     "Lease",
     "Leases",
     "Mark",

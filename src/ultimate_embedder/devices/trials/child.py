@@ -9,7 +9,7 @@ from typing import Any
 from ultimate_embedder.devices.driver_errors import in_one_line
 from ultimate_embedder.devices.nvidia import nvidia_build, nvidia_cards, nvidia_vendor
 from ultimate_embedder.devices.trials.features import try_feature
-from ultimate_embedder.devices.trials.trial import CardFacts, Job, Outcome, TorchFacts, Trial
+from ultimate_embedder.devices.trials.trial import CardFacts, Job, Outcome, TorchFacts, Trial, TrialError
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 
 
@@ -25,6 +25,8 @@ def attempt(trial: Trial) -> Outcome:
     """Do a trial in this process."""
     try:
         return Outcome(JOBS[trial.job](*trial.arguments))
+    except TrialError as error:
+        return Outcome(failure=str(error))
     except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
         return Outcome(failure=f"{type(error).__name__}: {in_one_line(error)}")
 
@@ -37,7 +39,7 @@ def _describe_torch() -> TorchFacts:
         cards = tuple(CardFacts(*each) for each in nvidia_cards())
     build = nvidia_build()
     return TorchFacts(
-        version=torch.__version__,
+        version=str(torch.__version__),  # it is of a class of torch's, which whoever reads the answer would import
         build=build or "for CPUs only",
         has_card_support=build is not None,
         cpu_kernels=torch.backends.cpu.get_cpu_capability(),

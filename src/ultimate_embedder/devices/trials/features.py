@@ -7,6 +7,8 @@ import errno
 import mmap
 from dataclasses import dataclass
 
+from ultimate_embedder.devices.trials.trial import TrialError
+
 ZERO_UPPER_AND_RETURN = bytes.fromhex("c5f877 c3")
 # load the tile configuration, set three tiles to zero, multiply two of them, release
 LOAD_TILES = bytes.fromhex("c4e2784907 c4e27b49c0 c4e27b49c8 c4e27b49d0")
@@ -43,7 +45,8 @@ def try_feature(name: str) -> None:
         _execute(feature.instruction + ZERO_UPPER_AND_RETURN)
         return
     if ctypes.CDLL(None, use_errno=True).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA):
-        raise OSError(ctypes.get_errno(), f"the system does not permit AMX ({errno.errorcode[ctypes.get_errno()]})")
+        number = ctypes.get_errno()
+        raise TrialError(f"the system does not permit AMX ({errno.errorcode.get(number, number)})")
     _execute(LOAD_TILES + feature.instruction + RELEASE_TILES_AND_RETURN)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ultimate_embedder.devices.trials.trial import Forward, TrialError
 
 if TYPE_CHECKING:
     import torch
@@ -19,19 +20,8 @@ MOST_ERROR = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 1e-1, "int8": 0.0}
 """The largest difference from fp64, as a share of the largest value; more is a wrong result."""
 
 
-class WrongResultError(Exception):
-    """A device has computed something else than the host."""
-
-
-@dataclass(frozen=True)
-class Forward:
-    """How long the fastest of a few forwards took."""
-
-    milliseconds: float
-
-
 def run_forward(runtime: str, device: str, precision: str) -> Forward:
-    """Compute something short; raises `WrongResultError`, or whatever the runtime raises."""
+    """Compute something short; raises `TrialError` if the result is wrong, or whatever the runtime raises."""
     if runtime != "torch":
         compute, expected = _product_in(runtime)
     elif precision == "int8":
@@ -41,7 +31,7 @@ def run_forward(runtime: str, device: str, precision: str) -> Forward:
     computed = np.asarray(compute(), dtype=np.float64)
     error = float(np.abs(computed - expected).max() / np.abs(expected).max())
     if not error <= MOST_ERROR[precision]:  # also NaN
-        raise WrongResultError(f"the result is wrong: it differs by {error:.1%} of the largest value")
+        raise TrialError(f"the result is wrong: it differs by {error:.1%} of the largest value")
     return Forward(min(_milliseconds(compute) for _ in range(REPEATS)))
 
 
@@ -54,6 +44,7 @@ def _milliseconds(compute: Callable[[], Any]) -> float:
 def _layer(device: str, precision: str) -> tuple[Callable[[], Any], Any]:
     import torch
 
+    torch.set_num_threads(1)  # as a worker of this program has one core of a CPU
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
     generator = torch.Generator().manual_seed(SEED)
     shapes = [(ROWS, TOKENS, DIM), (3 * DIM, DIM), (DIM, DIM), (4 * DIM, DIM), (DIM, 4 * DIM)]
@@ -88,6 +79,7 @@ def _int8_factors() -> tuple[Any, Any]:
 def _int8_product(device: str) -> tuple[Callable[[], Any], Any]:
     import torch
 
+    torch.set_num_threads(1)
     left, right = _int8_factors()
     there = [torch.from_numpy(each.astype(np.int8)).to(device) for each in (left, right)]
     return lambda: torch._int_mm(*there).cpu().numpy(), left @ right

@@ -27,6 +27,17 @@ class Outcome:
     died: bool = False
 
 
+class TrialError(Exception):
+    """A trial that ran and did not give what it should; the message says all."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """How long the fastest of a few forwards took."""
+
+    milliseconds: float
+
+
 @dataclass(frozen=True)
 class CardFacts:
     """A card that torch sees."""

@@ -50,7 +50,7 @@ def _checks(place: Place, trials: Trials, online: bool) -> Iterator[Check]:
     yield from _safely("hub", lambda: storage.check_hub(place, online))
     yield from _safely("disk", lambda: storage.check_disk(place.output))
     yield from _safely("compiler", surroundings.check_compiler)
-    yield from _safely("text", surroundings.check_text)
+    yield from _safely("text", lambda: surroundings.check_text(place))
     yield from _safely("display", lambda: surroundings.check_display(place))
     yield from _safely("settings", lambda: surroundings.check_settings(place))
     has_models = all(check.state == "ok" for check in models)

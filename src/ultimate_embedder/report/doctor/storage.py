@@ -28,7 +28,10 @@ def check_cache(access: HubAccess) -> Check:
         found += f"; also searched: {', '.join(others)}"
     if not os.access(place, os.W_OK | os.X_OK):
         return Check("model cache", "warning", f"{found}; not writable", "--cache-dir DIR, or set HF_HOME to a folder")
-    found += f"; writable, {shutil.disk_usage(place).free / 1e9:,.1f} GB free"
+    free = shutil.disk_usage(place).free
+    found += f"; writable, {free / 1e9:,.1f} GB free"
+    if free < LITTLE_ROOM_BYTES:
+        return Check("model cache", "warning", found, "free some, or set HF_HOME to a folder with room")
     return Check("model cache", "ok", found)
 
 
@@ -73,6 +76,9 @@ def check_hub(place: Place, online: bool) -> Check:
 def check_disk(output: Path) -> Iterator[Check]:
     """Room and speed of the disk that an output would be written to."""
     folder = existing_parent(output)
+    if output.exists() and not output.is_dir():
+        yield Check("disk room", "problem", f"{output} is not a folder", "choose another --output")
+        return
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
@@ -84,7 +90,7 @@ def check_disk(output: Path) -> Iterator[Check]:
     else:
         yield Check("disk room", "ok", room)
     if free < 2 * WRITTEN_BYTES:
-        yield Check("disk speed", "problem", "not measured: the disk is full", "free some room")
+        yield Check("disk speed", "problem", f"not measured: no room for {WRITTEN_BYTES >> 20} MiB", "free some room")
         return
     yield _check_speed(folder)
 

@@ -40,13 +40,14 @@ def check_compiler() -> Check:
     return Check("compiler", "ok", (done.stdout.splitlines() or [COMPILER])[0])
 
 
-def check_text() -> Check:
+def check_text(place: Place) -> Check:
     """Whether any text can be shown and any file named."""
     stdout = getattr(sys.stdout, "encoding", None) or "utf-8"
     found = f"stdout {stdout}, file names {sys.getfilesystemencoding()}"
     if "utf" in stdout.lower() and "utf" in sys.getfilesystemencoding().lower():
         return Check("text", "ok", found)
-    return Check("text", "warning", f"{found}: other characters are shown as escapes", "export PYTHONUTF8=1")
+    remedy = "unset PYTHONIOENCODING" if "PYTHONIOENCODING" in place.environment else "export PYTHONUTF8=1"
+    return Check("text", "warning", f"{found}: other characters are shown as escapes", remedy)
 
 
 def check_display(place: Place) -> Check:
