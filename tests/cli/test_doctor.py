@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partialmethod
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
+from ultimate_embedder.report.doctor import Place
 
 
 def test_doctor_prints_json_and_its_exit_code_says_whether_there_is_a_problem(tmp_path: Path) -> None:
@@ -23,6 +27,15 @@ def test_doctor_prints_json_and_its_exit_code_says_whether_there_is_a_problem(tm
     assert len(states) == len(checks)
     assert (states["python"], states["torch"], states["cpu fp32"]) == ("ok", "ok", "ok")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_ends_with_the_totals(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Place, "__init__", partialmethod(Place.__init__, trials="tests.support.broken_machine"))
+    code, out, err = run("doctor", "-o", tmp_path)
+    assert (code, err) == (1, "")
+    assert "\nproblem  torch                  cannot be imported: " in out
+    assert out.splitlines()[-1].endswith("1 problem")
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_an_option_that_doctor_has_not_is_refused(run: Run) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.support.hub_here import use_hub_here
 from tests.support.hub_server import HubServer
 from ultimate_embedder.config import hub_access, known_environment
-from ultimate_embedder.devices import CardFacts, Forward, Outcome, TorchFacts, Trials
-from ultimate_embedder.report.doctor import Check, Examination, Place, computing, examine, packages, table_lines
+from ultimate_embedder.devices import VISIBLE_VARIABLE, CardFacts, Forward, Outcome, TorchFacts, Trials
+from ultimate_embedder.report.doctor import Check, Examination, Place, check_lines, computing, examine, packages, totals
 from ultimate_embedder.report.doctor.processor import check_cpu_features, check_memory, check_threads
 from ultimate_embedder.report.doctor.storage import check_cache, check_disk, check_hub, check_models
 from ultimate_embedder.report.doctor.surroundings import check_kaggle
@@ -29,7 +29,7 @@ def facts(*cards: CardFacts, support: bool = True, warnings: tuple[str, ...] = (
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """A machine with an x86 processor that announces AMX, and nothing else."""
-    (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu avx2 avx512f amx_bf16 amx_int8\n")
+    (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu sme avx2 avx512f amx_bf16 amx_int8\n")
     return Place(
         output=tmp_path,
         environment={},
@@ -66,7 +66,9 @@ def test_a_processor_that_dies_of_what_it_announces_is_a_line_with_a_remedy(plac
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_machine_with_a_broken_torch_is_examined_to_the_end(place: Place, tmp_path: Path) -> None:
-    found = examine(tmp_path, cache_dir=tmp_path / "hub", place=place)
+    reported: list[Check] = []
+    found = examine(tmp_path, cache_dir=tmp_path / "hub", report=reported.append, place=place)
+    assert tuple(reported) == found.checks
     checks = {check.name: check for check in found.checks}
     assert [check.name for check in found.problems] == ["torch"]
     assert checks["torch"].found.startswith("cannot be imported: OSError: libtorch_cpu.so")
@@ -79,12 +81,12 @@ def test_a_machine_with_a_broken_torch_is_examined_to_the_end(place: Place, tmp_
 
 def test_the_table_fits_into_80_columns_and_hides_no_text() -> None:
     long = Check("torch", "problem", "x" * 200 + "\x1b[2J\nok       forged", "pip install --upgrade torch " * 6)
-    lines = list(table_lines(Examination((Check("python", "ok", "3.12"), long))))
+    lines = [*check_lines(Check("python", "ok", "3.12")), *check_lines(long)]
     assert max(map(len, lines)) <= 80
     assert lines[0] == "ok       python                 3.12"
     assert not any("\x1b" in line or line.startswith("ok       forged") for line in lines)
     assert sum(line.count("x") for line in lines) == 201  # and that of the escape
-    assert lines[-1] == "1 ok, 0 warnings, 1 problem"
+    assert totals(Examination((Check("python", "ok", "3.12"), long))) == "1 ok, 0 warnings, 1 problem"
 
 
 def test_json_has_the_four_fields_of_each_check() -> None:
@@ -151,10 +153,11 @@ def test_a_driver_that_does_not_answer_is_named_in_the_words_of_torch(place: Pla
 
 
 def test_a_hidden_card_is_a_warning(place: Place) -> None:
-    hidden = with_environment(with_driver(place, 2), **{computing.VISIBLE_VARIABLE: "0"})
+    hidden = with_environment(with_driver(place, 2), **{VISIBLE_VARIABLE: "0"})
     check = computing.check_driver(hidden, facts(T4))
     assert check.state == "warning"
-    assert check.found.endswith("torch sees 1 card; " + f"{computing.VISIBLE_VARIABLE}=0, of 2 in the machine")
+    assert check.found.endswith(f"torch sees 1 card; {VISIBLE_VARIABLE}=0, of 2 in the machine")
+    assert check.remedy == f"unset {VISIBLE_VARIABLE}"
 
 
 def test_a_torch_that_is_there_is_ok() -> None:

@@ -45,7 +45,12 @@ def _doctor(options: argparse.Namespace) -> int:
     except ImportError as error:  # a package that the doctor itself needs
         show(f"error: {error}. Run: pip install --upgrade --force-reinstall ultimate-embedder", sys.stderr)
         return EXIT_FAILED
-    found = doctor.examine(options.output, online=options.online, cache_dir=options.cache_dir)
-    for line in [found.as_json()] if options.json else doctor.table_lines(found):
-        write_line(line, sys.stdout)
+
+    def print_check(check: doctor.Check) -> None:
+        if not options.json:
+            for line in doctor.check_lines(check):
+                write_line(line, sys.stdout)
+
+    found = doctor.examine(options.output, online=options.online, cache_dir=options.cache_dir, report=print_check)
+    write_line(found.as_json() if options.json else f"\n{doctor.totals(found)}", sys.stdout)
     return EXIT_FAILED if found.problems else EXIT_OK

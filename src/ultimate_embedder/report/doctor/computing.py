@@ -46,7 +46,8 @@ def check_driver(place: Place, facts: TorchFacts) -> Check:
         return Check("driver", "problem", f"{found}: {why}", f"update the driver, or {GET_TORCH}")
     if len(facts.cards) < installed:
         found += f", of {installed} in the machine"
-        return Check("driver", "warning", found, f"unset {VISIBLE_VARIABLE} to use all of them")
+        remedy = f"unset {VISIBLE_VARIABLE}" if hidden is not None else "in a container: docker run --gpus all"
+        return Check("driver", "warning", found, remedy)
     if facts.warnings and not facts.cards and facts.has_card_support:
         return Check("driver", "ok", f"{found} ({facts.warnings[0]})")
     return Check("driver", "ok", found)

@@ -13,21 +13,30 @@ from ultimate_embedder.report.doctor.check import Check, Examination
 from ultimate_embedder.report.doctor.place import Place
 
 
+def _ignore(check: Check) -> None:
+    """It is in the result."""
+
+
 def examine(
     output: str | Path = "",
     *,
     online: bool = False,
     cache_dir: str | Path | None = None,
+    report: Callable[[Check], None] = _ignore,
     place: Place | None = None,
 ) -> Examination:
     """Look at this machine. Nothing is changed, and no request is made without `online`.
 
     `output` is a folder whose disk is measured: 32 MB are written there and removed. torch is imported in a child
-    process alone, so that one that is broken is a line like any other.
+    process alone, so that one that is broken is a line like any other. `report` gets each check as soon as it is made.
     """
     place = replace(place or Place(), output=Path(output), access=hub_access(cache_dir=cache_dir))
+    checks: list[Check] = []
     with Trials(place.trials, place.timeout_s) as trials:
-        return Examination(tuple(map(place.without_private, _checks(place, trials, online))))
+        for check in map(place.without_private, _checks(place, trials, online)):
+            checks.append(check)
+            report(check)
+    return Examination(tuple(checks))
 
 
 def _checks(place: Place, trials: Trials, online: bool) -> Iterator[Check]:

@@ -16,8 +16,9 @@ GIB = 1 << 30
 LITTLE_MEMORY_BYTES = 2 * GIB  # torch, the libraries and a small model take one
 CPU_INFO_BYTES = 1 << 20
 MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two versions of control groups
+ARM = "asimd"  # of every ARM processor of 64 bits; the other flags have other meanings elsewhere
 # of ARM: announced by the system, and tried by the forwards alone
-ARM_FEATURES = {"asimd": "NEON", "asimddp": "dot product", "i8mm": "I8MM", "bf16": "BF16", "sve": "SVE", "sme": "SME"}
+ARM_FEATURES = {ARM: "NEON", "asimddp": "dot product", "i8mm": "I8MM", "bf16": "BF16", "sve": "SVE", "sme": "SME"}
 
 
 def check_cpu_features(place: Place, trials: Trials) -> Check:
@@ -25,7 +26,8 @@ def check_cpu_features(place: Place, trials: Trials) -> Check:
     flags = _flags(place.cpu_info)
     if flags is None:
         return Check("cpu features", "ok", f"{platform.machine()}; this system does not announce features in a file")
-    if arm := [name for flag, name in ARM_FEATURES.items() if flag in flags]:
+    if ARM in flags:
+        arm = [name for flag, name in ARM_FEATURES.items() if flag in flags]
         return Check("cpu features", "ok", f"announced: {', '.join(arm)}")
     announced = [feature for feature in FEATURES if feature.flag in flags]
     absent = [feature.name for feature in FEATURES if feature.flag not in flags]

@@ -13,17 +13,15 @@ STATE_WIDTH, NAME_WIDTH = 9, 23
 ARROW = "-> "
 
 
-def table_lines(examination: Examination) -> Iterator[str]:
-    """A line or several for each check, at most 80 columns wide, and a line of totals."""
-    for check in examination.checks:
-        yield from _check_lines(check)
+def totals(examination: Examination) -> str:
+    """How many checks are in which state."""
     problems, warnings = len(examination.problems), len(examination.warnings)
     good = len(examination.checks) - problems - warnings
-    yield ""
-    yield f"{good} ok, {counted(warnings, 'warning')}, {counted(problems, 'problem')}"
+    return f"{good} ok, {counted(warnings, 'warning')}, {counted(problems, 'problem')}"
 
 
-def _check_lines(check: Check) -> Iterator[str]:
+def check_lines(check: Check) -> Iterator[str]:
+    """The lines of a check, at most 80 columns wide."""
     start = f"{check.state:{STATE_WIDTH}}{printable(check.name):{NAME_WIDTH}}"
     blank = " " * len(start)
     lines = [*(_wrapped(check.found, "") or [""]), *_wrapped(check.remedy, ARROW)]
