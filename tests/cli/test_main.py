@@ -157,7 +157,7 @@ def test_help_is_a_command_too(run: Run, words: list[str]) -> None:
     assert run("help", *words) == run(*words, "--help")
 
 
-COMMAND_LINES = [["embed"], ["upload"], ["status"], ["verify"], ["models"]]
+COMMAND_LINES = [["embed"], ["upload"], ["status"], ["verify"], ["models"], ["doctor"]]
 COMMAND_LINES += [["models", action] for action in ("list", "pull", "verify", "manifest", "show")]
 
 

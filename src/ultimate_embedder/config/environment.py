@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ultimate_embedder.config.hub import MOUNTS_VARIABLE
 from ultimate_embedder.config.parse import parse_flag, split_words
 from ultimate_embedder.errors import UsageError
 
@@ -64,3 +66,20 @@ def old_environment() -> OldEnvironment:
 def must_check_locks() -> bool:
     """Whether to check the order of locks, for tests and for debugging deadlocks."""
     return parse_flag(os.environ.get(CHECK_LOCKS_VARIABLE))
+
+
+REPORTED_VARIABLES = (
+    *(DEVICES_VARIABLE, MOUNTS_VARIABLE, CHECK_LOCKS_VARIABLE),
+    *("HF_HUB_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "XDG_CACHE_HOME"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
+    *("PYTHONUTF8", "PYTHONIOENCODING", "LC_ALL", "LANG"),
+    *("KAGGLE_KERNEL_RUN_TYPE", "COLAB_RELEASE_TAG", "JPY_PARENT_PID"),
+)
+"""Settings that change what a run does, and hold no secrets."""
+SECRET_VARIABLES = ("HF_TOKEN", QDRANT_API_KEY_VARIABLE)
+
+
+def known_environment(more: Iterable[str] = ()) -> dict[str, str]:
+    """The settings that are worth a line in a bug report, and `more`; of secrets only that they are set."""
+    given = {name: os.environ[name] for name in (*REPORTED_VARIABLES, *more) if name in os.environ}
+    return given | {name: "(set)" for name in SECRET_VARIABLES if os.environ.get(name)}

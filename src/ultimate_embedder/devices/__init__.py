@@ -8,21 +8,44 @@ from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
 from ultimate_embedder.devices.limits import MemoryLimits
 from ultimate_embedder.devices.lost import is_gone, works_in_time
+from ultimate_embedder.devices.nvidia import ALLOCATOR_VARIABLES, VISIBLE_VARIABLE
 from ultimate_embedder.devices.open import DEVICE_WORDS, open_devices
 from ultimate_embedder.devices.simulated import environment_for_child
+from ultimate_embedder.devices.trials import (
+    CHILD,
+    FEATURES,
+    TIMEOUT_S,
+    CardFacts,
+    Forward,
+    Outcome,
+    TorchFacts,
+    Trial,
+    Trials,
+)
 
 __all__ = [
+    "ALLOCATOR_VARIABLES",
+    "CHILD",
     "CPU_BUDGET_TOKENS",
     "DEVICE_WORDS",
+    "FEATURES",
+    "TIMEOUT_S",
+    "VISIBLE_VARIABLE",
+    "CardFacts",
     "CpuDevice",
     "Device",
     "DeviceGroup",
     "Fetch",
+    "Forward",
     "Lease",
     "Leases",
     "Mark",
     "MemoryLimits",
+    "Outcome",
     "Resident",
+    "TorchFacts",
+    "Trial",
+    "Trials",
     "environment_for_child",
     "in_one_line",
     "is_gone",

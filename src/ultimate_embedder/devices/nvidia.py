@@ -6,8 +6,10 @@ import os
 import warnings
 
 from ultimate_embedder.devices.accelerator import Vendor
+from ultimate_embedder.types import Capability
 
 NVIDIA = "cuda"
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 # segments that grow instead of new ones beside them: less is reserved and not used
 ALLOCATOR_SETTING = "expandable_segments:True"
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -18,6 +20,27 @@ def count_nvidia() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def nvidia_build() -> str | None:
+    """What this torch was built for; None if it was built for CPUs only."""
+    import torch
+
+    if torch.version.hip:
+        return f"for AMD, ROCm {torch.version.hip}"
+    return f"for NVIDIA, CUDA {torch.version.cuda}" if torch.version.cuda else None
+
+
+def nvidia_cards() -> list[tuple[str, str, Capability, int, int]]:
+    """Device, name, capability, total and free bytes of the cards that torch sees."""
+    import torch
+
+    found = []
+    for index in range(count_nvidia()):
+        free, total = torch.cuda.mem_get_info(index)
+        name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+        found.append((f"{NVIDIA}:{index}", name, capability, total, free))
+    return found
 
 
 def prepare_nvidia() -> None:

@@ -1,5 +1,6 @@
 """Registry, resolution, loading and encoding of models."""
 
+from ultimate_embedder.models.ask_hub import ask_hub
 from ultimate_embedder.models.attention import attention_in_pieces
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
@@ -42,6 +43,7 @@ __all__ = [
     "TokenBatch",
     "TokenizedTexts",
     "aligned_length",
+    "ask_hub",
     "attention_in_pieces",
     "check_dim",
     "check_max_tokens",

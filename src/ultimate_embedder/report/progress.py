@@ -189,7 +189,7 @@ def _make_bar(quiet: bool, least_level: int | None) -> Bar:
         return _NoBar()
     if quiet:
         return _NoBar() if least_level is None else _OnlyLines()
-    if _in_notebook():
+    if in_notebook():
         return NotebookBar()
     return _TerminalBar() if sys.stderr.isatty() else _Lines()
 
@@ -334,7 +334,8 @@ class _Pace:
         return (self.done - self._done_before) / max(time.monotonic() - self._began, 1e-9)
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")  # not imported here: if it is not loaded, this is not a notebook
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and "IPKernelApp" in shell.config
