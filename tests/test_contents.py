@@ -127,7 +127,7 @@ def test_chunks_without_metadata_are_a_data_frame(tmp_path: Path) -> None:
     embed(["one", {"text": "two", "metadata": {"page": 3}, "a": 1}], tmp_path / "out", models=MODELS[0], quiet=True)
     frame = open_output(tmp_path / "out")["chunks"].to_pandas()
     assert list(frame["metadata"]) == [None, {"page": 3}]
-    assert list(frame["extra"]) == [None, {"a": 1}]
+    assert list(frame["extra"]) == [{}, {"a": 1}]
 
 
 def test_points_have_id_vector_and_payload(made: Path) -> None:
