@@ -87,9 +87,7 @@ def _embed(options: argparse.Namespace) -> int:
     config = _make_config(chosen, file, only_in_file=set(from_file) - set(given))
     with capture_logs(chosen.get("log_level"), chosen.get("log_file")) as least_level:
         if save:
-            kept = {
-                name: value for name, value in chosen.items() if name != "dry_run"
-            }  # it is a rehearsal of this file
+            kept = {name: value for name, value in chosen.items() if name != "dry_run"}  # a rehearsal
             write_option_file(save, OPTIONS, kept, f"ultimate-embedder embed --config {shlex.quote(str(save))}")
         from ultimate_embedder.api import run_and_report
         from ultimate_embedder.report import print_summary
