@@ -307,8 +307,10 @@ def test_points_that_the_server_acknowledged_and_did_not_replace_are_an_error(
     docs: Path, server: QdrantServer, send: Send
 ) -> None:
     send(docs)
-    for point in server.collections[DOCS].points.values():
-        point.payload = {**(point.payload or {}), "text": "of an earlier upload"}
+    stored = server.collections[DOCS].points
+    for key, point in list(stored.items()):
+        payload = {**(point.payload or {}), "text": "of an earlier upload"}
+        stored[key] = point.model_copy(update={"payload": payload})
     server.faults.append(Fault("PUT", "/points", acknowledge_only=True, times=100))
     with pytest.raises(UploadError, match=f"{DOCS} on .* does not have point .* as it was sent"):
         send(docs)
