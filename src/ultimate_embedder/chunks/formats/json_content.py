@@ -70,7 +70,7 @@ def _holds_list_or_text(start: str, at: int) -> bool:
             if key == DOCSTORE or (find_text_key([key]) and start[at : at + 1] in ('"', "{", "[")):
                 return True
             value, at = decode_value(start, at)
-            if isinstance(value, dict) and find_text_key(value):
+            if isinstance(value, dict) and isinstance(value.get(find_text_key(value)), str):
                 return True
             at = skip_blanks(start, at)
         except (json.JSONDecodeError, RecursionError, TypeError):
