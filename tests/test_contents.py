@@ -122,6 +122,14 @@ def test_chunks_are_a_data_frame(one: OpenedCollection) -> None:
     assert frame["metadata"][3] == {"page": 3}
 
 
+def test_chunks_without_metadata_are_a_data_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    embed(["one", {"text": "two", "metadata": {"page": 3}, "a": 1}], tmp_path / "out", models=MODELS[0], quiet=True)
+    frame = open_output(tmp_path / "out")["chunks"].to_pandas()
+    assert list(frame["metadata"]) == [None, {"page": 3}]
+    assert list(frame["extra"]) == [{}, {"a": 1}]
+
+
 def test_points_have_id_vector_and_payload(made: Path) -> None:
     (first, *others) = open_output(made / "named")[MISCHIEF].points()
     assert len(others) == 6

@@ -197,6 +197,9 @@ def test_truncated_texts_are_warned_of_at_the_line_of_the_caller() -> None:
         with pytest.warns(UserWarning, match="1 of 2 texts are longer than 32 tokens, the limit of tiny-b") as caught:
             embedder.encode(["a", "a" * 300])
         assert caught[0].filename == __file__
+        assert "overlong='pool'" in str(caught[0].message)
+        with pytest.warns(UserWarning, match=r"not in their vectors\.$"):  # queries are never pooled
+            embedder.encode_queries("a" * 300)
 
 
 def test_calls_of_several_threads_wait_for_each_other(one: Embedder) -> None:

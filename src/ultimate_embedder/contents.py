@@ -93,9 +93,10 @@ class OpenedCollection(CollectionOutput):
             import pandas  # noqa: F401 - Arrow needs it
         except ImportError:
             raise UsageError("to_pandas() needs pandas: pip install pandas. chunks() gives an Arrow table.") from None
-        frame = self.chunks().to_pandas()
-        for column in JSON_COLUMNS:
-            frame[column] = [None if value is None else json.loads(value) for value in frame[column]]
+        table = self.chunks()
+        frame = table.to_pandas()
+        for column in JSON_COLUMNS:  # from the table: in a frame missing texts are NaN, or None, depending on pandas
+            frame[column] = [None if value is None else json.loads(value) for value in table[column].to_pylist()]
         return frame[[name for name in FRAME_COLUMNS if name != "extra" or any(frame["extra"])]]
 
     def points(self) -> Iterator[Point]:

@@ -115,11 +115,11 @@ class Embedder:
         A text that cannot be encoded (None, bytes, empty) is a `UsageError` with its place, before anything is
         computed; a text for which a model gives no usable vector is a `NoVectorsError`.
         """
-        return self._encode(texts, lambda opened: opened.documents)
+        return self._encode(texts, lambda opened: opened.documents, _Listener(self._progress, may_pool=True))
 
     def encode_queries(self, texts: str | Iterable[str]) -> Vectors:
         """Vectors of queries: like `encode`, with the prompts that the models want before queries."""
-        return self._encode(texts, lambda opened: opened.queries)
+        return self._encode(texts, lambda opened: opened.queries, _Listener(self._progress))
 
     def close(self) -> None:
         """Take the models off the devices and free their memory; later calls raise `UsageError`."""
@@ -140,10 +140,11 @@ class Embedder:
         dims = " + ".join(f"{spec.dim}" for spec in self._fusion.vectors)
         return f"<Embedder: {', '.join(self.models)}; {dims} dims{'' if self._opened else '; closed'}>"
 
-    def _encode(self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder]) -> Vectors:
+    def _encode(
+        self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder], listener: _Listener
+    ) -> Vectors:
         single = isinstance(texts, str)
         rows = check_texts([texts] if isinstance(texts, str) else texts)
-        listener = _Listener(self._progress)
         try:
             with self._one_call, listener.listening() as emit:
                 if self._opened is None:
@@ -177,8 +178,9 @@ def _open(config: RunConfig, emit: Emit) -> _Opened:
 class _Listener:
     """Hears the events of a call: shows progress if that is wanted, and makes Python warnings of what matters."""
 
-    def __init__(self, progress: bool) -> None:
+    def __init__(self, progress: bool, *, may_pool: bool = False) -> None:
         self._progress = progress
+        self._may_pool = may_pool
         self._limits: dict[str, int | None] = {}
         self._messages: list[str] = []
 
@@ -203,7 +205,8 @@ class _Listener:
         elif isinstance(event, PassFinished) and event.truncated:
             texts = f"{event.truncated} of {event.stored_chunks} texts are"
             limit = f"{self._limits.get(event.model)} tokens, the limit of {event.model}"
-            self._messages.append(f"{texts} longer than {limit}: the rest of them is not in their vectors")
+            remedy = " Embedder(overlong='pool') encodes all of a text." if self._may_pool else ""
+            self._messages.append(f"{texts} longer than {limit}: the rest of them is not in their vectors.{remedy}")
 
 
 _OPTIONS = [name for name in inspect.signature(Embedder).parameters if name != "progress"]

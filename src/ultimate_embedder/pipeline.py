@@ -131,7 +131,7 @@ def _on_disk(config: RunConfig, stop: StopSwitch) -> Iterator[tuple[Path, ...]]:
         folder = config.output
         if config.dry_run:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="ultimate-embedder-")))
-        yield stack.enter_context(spooled(config.chunks, folder, stop.check))
+        yield stack.enter_context(spooled(config.chunks, folder, stop.check, config.fields))
 
 
 def _embed_collections(collections: Sequence[Collection], session: Session, held: HeldOutput | None) -> None:

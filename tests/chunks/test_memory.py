@@ -13,7 +13,7 @@ import pytest
 
 from ultimate_embedder.chunks.memory import write_in_memory
 from ultimate_embedder.chunks.read import read_records
-from ultimate_embedder.config import InMemory, read_inputs
+from ultimate_embedder.config import FieldChoice, InMemory, read_inputs
 from ultimate_embedder.errors import StoppedError, UsageError
 from ultimate_embedder.types import Rejected
 
@@ -21,11 +21,11 @@ TWO = [{"text": "one", "n": 1}, {"text": "two", "n": None}]
 GIVE = "Give a path, a list of texts or dicts, a DataFrame, an Arrow table or a Dataset."
 
 
-def spool(data: Any, folder: Path) -> list[Any]:
+def spool(data: Any, folder: Path, choice: FieldChoice | None = None) -> list[Any]:
     """What is read of data after it was written to a file."""
     [given] = read_inputs(data, "CHUNKS")
     assert isinstance(given, InMemory)
-    path = write_in_memory(given.data, folder, lambda: None)
+    path = write_in_memory(given.data, folder, lambda: None, choice)
     return [item[1] for item in read_records(path, path.name) if not isinstance(item, Rejected)]
 
 
@@ -66,6 +66,24 @@ class Node:
 )
 def test_data_is_read_as_it_was(tmp_path: Path, data: Any, expected: list[Any]) -> None:
     assert spool(data, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "choice", "text"),
+    [
+        ({"content": b"one", "key": b"\1"}, FieldChoice(), ["content"]),
+        ({"body": b"one", "text": "two"}, FieldChoice(text="body"), ["body"]),
+        ({"meta": {"body": b"one"}}, FieldChoice(text="meta.body"), ["meta", "body"]),
+    ],
+)
+def test_a_text_of_bytes_is_text_wherever_it_is(
+    tmp_path: Path, record: dict[str, Any], choice: FieldChoice, text: list[str]
+) -> None:
+    (read,) = spool([record], tmp_path, choice)
+    assert read.get("key") in (None, "01")
+    for key in text:
+        read = read[key]
+    assert read == "one"
 
 
 def test_values_that_json_has_not_are_converted(tmp_path: Path) -> None:

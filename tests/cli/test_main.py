@@ -51,7 +51,7 @@ def test_help_of_embed_lists_its_options(run: Run, option: str) -> None:
     assert re.search(rf"\n  (-\w, )?{option}\b", out)
 
 
-@pytest.mark.parametrize("option", ["--url", "--collection", "--api-key-env", "--quiet"])
+@pytest.mark.parametrize("option", ["--url", "--collection", "--api-key-env", "-q, --quiet"])
 def test_help_of_upload_lists_its_options(run: Run, option: str) -> None:
     code, out, _ = run("upload", "--help")
     assert code == 0

@@ -224,6 +224,11 @@ MISTAKES = [
         "typo.toml: there is no option max-tokns. Did you mean max-tokens?",
     ),
     Mistake(
+        "chunks after an option that may have a value",
+        "embed -o out --hnsw chunks",
+        "--hnsw chunks: write m=16,ef_construct=100, for example, or --hnsw alone.",
+    ),
+    Mistake(
         "an option file that does not exist",
         "embed chunks -o out --config nowhere.toml",
         "--config nowhere.toml does not exist. Write one with --save-config nowhere.toml.",
@@ -272,6 +277,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "damaged" / LOCK_NAME).touch()
     (tmp_path / "damaged" / SUMMARY_NAME).write_text("{nonsense")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("QDRANT_URL", raising=False)
 
     def forbid(*arguments: object, **options: object) -> NoReturn:
         raise AssertionError(f"the network was used: {arguments}")
@@ -334,6 +340,13 @@ def test_nothing_to_embed(run: Run, folder: str, message: str) -> None:
     done = run("embed", *folder.split(), "-o", "out", "-q")
     assert (done.code, done.err) == (1, "")
     assert f"\n{message}" in f"\n{done.out}"
+
+
+def test_a_dry_run_that_fails_names_no_log_as_it_writes_none(run: Run) -> None:
+    done = run("embed", "chunks", "-o", "out", "--id-field", "nr", "--dry-run", "-q")
+    assert done.code == 1
+    assert "docs failed: --id-field nr: the record does not have" in done.out
+    assert "events.jsonl" not in done.out
 
 
 def test_a_trusted_name_that_no_model_has_is_said(run: Run) -> None:

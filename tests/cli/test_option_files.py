@@ -99,7 +99,7 @@ def test_every_option_has_a_value_here() -> None:
     assert {option.name for option in OPTIONS if not option.is_switch} == set(VALUES)
 
 
-@pytest.mark.parametrize("name", [option.name for option in OPTIONS])
+@pytest.mark.parametrize("name", [option.name for option in OPTIONS if option.name != "dry_run"])
 def test_a_saved_option_makes_the_same_run(name: str, run: Run, configs: list[RunConfig]) -> None:
     needed = [word for each in {"chunks", "output", *NEEDS.get(name, ())} - {name} for word in words_of(each)]
     first = config_of(run, configs, *needed, *words_of(name), "--save-config", "run.toml")
@@ -107,7 +107,7 @@ def test_a_saved_option_makes_the_same_run(name: str, run: Run, configs: list[Ru
 
 
 def test_all_options_together_make_the_same_run(run: Run, configs: list[RunConfig]) -> None:
-    chosen = [option.name for option in OPTIONS if option.name not in CONTRADICT]
+    chosen = [option.name for option in OPTIONS if option.name not in {*CONTRADICT, "dry_run"}]
     words = [word for name in chosen for word in words_of(name)]
     first = config_of(run, configs, *words, "--save-config", "run.toml")
     assert config_of(run, configs, "--config", "run.toml") == first
@@ -117,7 +117,12 @@ def test_all_options_together_make_the_same_run(run: Run, configs: list[RunConfi
         for field in dataclasses.fields(RunConfig)
         if getattr(first, field.name) == getattr(defaults, field.name)
     ]
-    assert same == ["chunks", "output", "backend", "skip_existing", "fresh"]
+    assert same == ["chunks", "output", "backend", "dry_run", "skip_existing", "fresh"]
+
+
+def test_a_dry_run_saves_the_options_of_the_run_that_it_rehearses(run: Run, configs: list[RunConfig]) -> None:
+    assert config_of(run, configs, "chunks", "-o", "out", "--dry-run", "--save-config", "run.toml").dry_run
+    assert not config_of(run, configs, "--config", "run.toml").dry_run
 
 
 def test_the_same_command_may_save_its_options_again_and_others_replace_them(

@@ -27,6 +27,7 @@ from ultimate_embedder.errors import UploadError
 from ultimate_embedder.events import BatchUploaded, Event, Retried, UploadFinished, UploadStarted, Warned
 from ultimate_embedder.export import UploadReport, point_id, upload_state
 from ultimate_embedder.export.journal import read_export_journal, write_export_journal
+from ultimate_embedder.export.server.failures import UNREACHABLE_TRIES
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.retry import RetryPolicy
 
@@ -548,8 +549,9 @@ def test_a_dead_server_exits_1_after_retries(docs: Path, capsys: pytest.CaptureF
         pass
     assert main(["upload", str(docs), "--url", closed.url]) == 1
     told = capsys.readouterr().err
-    assert told.count("retrying in") == IMPATIENT.tries - 1
+    assert told.count("retrying in") == min(IMPATIENT.tries, UNREACHABLE_TRIES) - 1
     assert f"error: cannot look up the collection on {closed.url}: ConnectError" in told
+    assert "Is Qdrant running there?" in told
 
 
 @pytest.mark.usefixtures("impatient_cli")

@@ -91,6 +91,14 @@ class FieldReader:
         text = _decoded(text) if plan.title is None else _with_title(_at(record, plan.title), _decoded(text))
         return Fields(text, _rest(record, plan), found, used, missing)
 
+    def decode_text(self, record: dict[str, Any]) -> None:
+        """Replace a text of bytes in the record by what they spell."""
+        record, plan = self._plan(record)
+        if plan.text is not None and isinstance(text := _at(record, plan.text), bytes):
+            for key in plan.text[:-1]:
+                record = record[key]
+            record[plan.text[-1]] = _decoded(bytes(text))
+
     def lacks_text(self, record: dict[str, Any]) -> bool:
         """Whether no record with these keys can have a text."""
         record, plan = self._plan(record)

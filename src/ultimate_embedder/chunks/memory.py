@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ultimate_embedder.chunks.fields import FieldReader
 from ultimate_embedder.chunks.formats.parquet_values import first_line, plain
+from ultimate_embedder.config import FieldChoice
 from ultimate_embedder.errors import UsageError
 
 LINES_FILE = "chunks.jsonl"
@@ -20,12 +22,12 @@ BATCH_ROWS = 1024
 PLAIN = (str, int, float, list, tuple, type(None))
 
 
-def write_in_memory(data: Any, folder: Path, check: Callable[[], None]) -> Path:
+def write_in_memory(data: Any, folder: Path, check: Callable[[], None], choice: FieldChoice | None = None) -> Path:
     """Write the chunks to a file in `folder` and return its path; `check` is called now and then, and may raise."""
     tables = _arrow_tables(data)
     if tables is not None:
         return _write_arrow(_reading(tables), folder / ARROW_FILE, check)
-    return _write_lines(_reading(_lines(data)), folder / LINES_FILE, check)
+    return _write_lines(_reading(_lines(data, FieldReader(choice))), folder / LINES_FILE, check)
 
 
 def _write_arrow(tables: Iterator[pa.Table], path: Path, check: Callable[[], None]) -> Path:
@@ -97,11 +99,14 @@ def _streamed(data: Any) -> Iterator[pa.Table] | None:
     return (pa.Table.from_batches([batch]) for batch in reader)
 
 
-def _lines(data: Any) -> Iterator[str]:
-    """The items as lines of JSON."""
+def _lines(data: Any, fields: FieldReader) -> Iterator[str]:
+    """The items as lines of JSON; bytes are text where the text is, as in Parquet, and hexadecimal elsewhere."""
     for number, item in enumerate(_items(data)):
         try:
-            line = json.dumps(_record(item, number))
+            record = _record(item, number)
+            if isinstance(record, dict):
+                fields.decode_text(record)
+            line = json.dumps(plain(record))
         except RecursionError as error:
             raise UsageError(f"item {number} of chunks is nested too deeply, or contains itself.") from error
         yield line
@@ -128,26 +133,26 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _record(item: Any, number: int) -> Any:
-    """An item as JSON has it."""
+    """An item as JSON has it, but for bytes."""
     if hasattr(item, "as_py"):  # a value of Arrow
         item = item.as_py()
+    if not isinstance(item, Mapping):
+        item = _dumped(item)
     if isinstance(item, Mapping):
-        return plain({key: _text(value) if key == "text" else value for key, value in item.items()})
+        return plain(dict(item), keep_bytes=True)
     if isinstance(item, PLAIN):
         return plain(item)
-    if hasattr(item, "model_dump"):  # pydantic: documents of LangChain, nodes of LlamaIndex, chunks of Docling
-        return plain(item.model_dump())
-    if hasattr(item, "to_dict"):  # documents of Haystack, elements of Unstructured, chunks of Chonkie
-        return plain(item.to_dict())
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        return plain(dataclasses.asdict(item))
     kind = f"{type(item).__module__}.{type(item).__qualname__}".removeprefix("builtins.")
     raise UsageError(f"item {number} of chunks is of the type {kind}. Give strings or dicts.")
 
 
-def _text(value: Any) -> Any:
-    """Bytes as text, as in Parquet; those that are not UTF-8 reject the record later."""
-    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
+def _dumped(item: Any) -> Any:
+    """A document of another library as a dictionary; anything else as it is."""
+    if hasattr(item, "model_dump"):  # pydantic: documents of LangChain, nodes of LlamaIndex, chunks of Docling
+        return item.model_dump()
+    if hasattr(item, "to_dict"):  # documents of Haystack, elements of Unstructured, chunks of Chonkie
+        return item.to_dict()
+    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
 
 
 def _is_from(data: Any, package: str) -> bool:

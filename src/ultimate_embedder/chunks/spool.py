@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from ultimate_embedder.chunks.formats import guess_suffix
 from ultimate_embedder.chunks.memory import write_in_memory
-from ultimate_embedder.config import STDIN, InMemory, Input
+from ultimate_embedder.config import STDIN, FieldChoice, InMemory, Input
 from ultimate_embedder.errors import OutputError, UsageError
 from ultimate_embedder.files import temporary_path
 
@@ -30,7 +30,9 @@ TERMINAL = (
 
 
 @contextmanager
-def spooled(inputs: Iterable[Input], output: Path, check: Callable[[], None]) -> Iterator[tuple[Path, ...]]:
+def spooled(
+    inputs: Iterable[Input], output: Path, check: Callable[[], None], choice: FieldChoice | None = None
+) -> Iterator[tuple[Path, ...]]:
     """The inputs as paths, of files in `output` where they are none yet; these are deleted at the end.
 
     `check` is called while input is awaited, and raises if the run must stop.
@@ -42,15 +44,15 @@ def spooled(inputs: Iterable[Input], output: Path, check: Callable[[], None]) ->
     folder = temporary_path(output / FOLDER)
     try:
         folder.mkdir(parents=True)
-        yield tuple(_on_disk(each, folder, check) for each in given)
+        yield tuple(_on_disk(each, folder, check, choice) for each in given)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _on_disk(given: Input, folder: Path, check: Callable[[], None]) -> Path:
+def _on_disk(given: Input, folder: Path, check: Callable[[], None], choice: FieldChoice | None) -> Path:
     try:
         if isinstance(given, InMemory):
-            return write_in_memory(given.data, folder, check)
+            return write_in_memory(given.data, folder, check, choice)
         return _write_stdin(folder, check) if given == STDIN else given
     except OSError as error:
         raise OutputError(f"the chunks cannot be written to {folder.parent}: {error.strerror or error}.") from error

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ultimate_embedder.cli.logs import add_verbose, capture_logs, log_options, read_verbose
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL
-from ultimate_embedder.config import Option, RunConfig, declared_options, read_option_file, write_option_file
+from ultimate_embedder.config import (
+    Option,
+    RunConfig,
+    declared_options,
+    parse_hnsw,
+    read_option_file,
+    write_option_file,
+)
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.options import BASICS, OUTPUT, make_config
 from ultimate_embedder.output import Output
@@ -80,7 +87,8 @@ def _embed(options: argparse.Namespace) -> int:
     config = _make_config(chosen, file, only_in_file=set(from_file) - set(given))
     with capture_logs(chosen.get("log_level"), chosen.get("log_file")) as least_level:
         if save:
-            write_option_file(save, OPTIONS, chosen, f"ultimate-embedder embed --config {shlex.quote(str(save))}")
+            kept = {name: value for name, value in chosen.items() if name != "dry_run"}  # a rehearsal
+            write_option_file(save, OPTIONS, kept, f"ultimate-embedder embed --config {shlex.quote(str(save))}")
         from ultimate_embedder.api import run_and_report
         from ultimate_embedder.report import print_summary
 
@@ -100,6 +108,7 @@ def _make_config(chosen: dict[str, Any], file: Path | None, only_in_file: set[st
     """The checked options; an error about an option of the file names the file."""
     names = {option.name: option for option in declared_options(make_config)}
     if missing := [option.flag for option in names.values() if option.required and option.name not in chosen]:
+        parse_hnsw(chosen.get("hnsw", False), "--hnsw")  # its value may be CHUNKS, which then seems to be missing
         example = "ultimate-embedder embed chunks/ -o out/"
         raise UsageError(f"embed needs {' and '.join(missing)}: {example} (or {' and '.join(missing)} in --config).")
     try:
@@ -120,7 +129,7 @@ def _last_lines(summary: RunSummary, config: RunConfig, words: list[str], log_fi
     lines = []
     if log_file is not None:
         lines.append(f"log: {log_file}")
-    elif any(collection.status == "failed" for collection in summary.collections):
+    elif not config.dry_run and any(collection.status == "failed" for collection in summary.collections):
         lines.append(f"log: {Output(config.output).events_path}")
     following = _next_command(summary, config, words)
     return [*lines, f"next: {following}"] if following else lines

@@ -63,6 +63,11 @@ class SuggestingParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def format_help(self) -> str:
+        """The help, with the options that all commands have at its end."""
+        self._action_groups.sort(key=lambda group: group.title == MESSAGES)
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Print the error, and for each unknown option the most similar one; the help, if nothing was given."""
         if self._subparsers and not self._given:

@@ -55,6 +55,7 @@ def test_values_become_json_as_those_of_parquet_do(read: Read) -> None:
             "kind": pa.array(["x"]).dictionary_encode(),
         }
     )
+    # bytes become text or hexadecimal when it is known which of them are the text
     record = {"text": b"bytes", "day": "2024-02-29", "raw": b"\xff", "deep": {"a": [1, None]}, "kind": "x"}
     assert read(written(table), NAME) == [(0, record)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,15 +19,19 @@ from ultimate_embedder.export.server.connection import Connection
 from ultimate_embedder.export.server.failures import (
     FAILURES,
     UNEXPECTED_ANSWER,
+    UNREACHABLE_TRIES,
     describe,
     is_temporary_status,
+    is_unreachable,
     shown,
     temporary,
 )
-from ultimate_embedder.retry import RetryPolicy, call_with_retries
+from ultimate_embedder.retry import RetryPolicy, Temporary, call_with_retries
 
 RECORD_KEY = "ultimate_embedder"  # in the metadata of a collection, or in the payloads where there is no metadata
 NOT_QDRANT = "the answer is not one of Qdrant's"
+NOT_RUNNING = ". Is Qdrant running there? Start it (docker run -p 6333:6333 qdrant/qdrant), or check --url."
+NO_TLS = ". Check whether --url should be http:// or https://; --ca-cert FILE trusts a CA of your own."
 JSON = {"Content-Type": "application/json"}
 
 Result = TypeVar("Result")
@@ -42,6 +47,7 @@ class Server:
         self._connection = connection
         self._emit = emit
         self._policy = policy
+        self._answered = False
 
     def exists(self, target: str) -> bool:
         """Whether there is a collection, or an alias, of this name."""
@@ -169,11 +175,25 @@ class Server:
             self._emit(Retried(what=what, attempt=attempt, wait_seconds=wait_s, reason=reason))
 
         try:
-            return call_with_retries(call, temporary, note, self._policy)
+            result = call_with_retries(call, self._temporary, note, self._policy)
         except FAILURES as error:
-            raise UploadError(f"cannot {what} on {self.url}: {describe(error)}") from error
+            problem = describe(error)
+            if self._never_reached(error):
+                problem += NO_TLS if "SSL" in problem else NOT_RUNNING
+            raise UploadError(f"cannot {what} on {self.url}: {problem}") from error
         except UNEXPECTED_ANSWER as error:
             raise UploadError(f"cannot {what} on {self.url}: {NOT_QDRANT}. Check --url.") from error
+        self._answered = True
+        return result
+
+    def _temporary(self, error: Exception) -> Temporary | None:
+        passing = temporary(error)
+        if passing is not None and self._never_reached(error):
+            return replace(passing, tries=UNREACHABLE_TRIES)
+        return passing
+
+    def _never_reached(self, error: Exception) -> bool:
+        return not self._answered and is_unreachable(error)
 
     def version(self) -> str | None:
         """The version of the server; None if it does not say."""

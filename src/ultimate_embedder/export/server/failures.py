@@ -25,6 +25,9 @@ TEMPORARY_CODES = (
     StatusCode.ABORTED,
     StatusCode.UNKNOWN,
 )
+# of a server that has not answered yet: a wrong address, or nothing runs there, and waiting does not help
+UNREACHABLE_TRIES = 3
+UNREACHABLE = ("ConnectError", "ConnectTimeout")
 HINTS: dict[Any, str] = {
     HTTPStatus.UNAUTHORIZED: NO_KEY,
     HTTPStatus.FORBIDDEN: NO_ACCESS,
@@ -63,6 +66,11 @@ def temporary(error: Exception) -> Temporary | None:
     if isinstance(error, RpcError) and _code(error) in TEMPORARY_CODES:
         return Temporary(_code(error).name)
     return None
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether there was no connection at all."""
+    return isinstance(error, ResponseHandlingException) and type(error.source).__name__ in UNREACHABLE
 
 
 def describe(error: Exception) -> str:

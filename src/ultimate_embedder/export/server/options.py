@@ -175,7 +175,7 @@ def make_upload_config(
     dry_run: Annotated[
         bool, Option("compare with the server and say what would be done; change nothing", UPLOAD_OUTPUT)
     ] = False,
-    quiet: Annotated[bool, Option("show no progress", UPLOAD_OUTPUT)] = False,
+    quiet: Annotated[bool, Option("show no progress", UPLOAD_OUTPUT, short="-q")] = False,
 ) -> UploadConfig:
     """Turn the user's options into a valid `UploadConfig`, or raise a `UsageError` that says what is wrong."""
     values = read_options(make_upload_config, locals())
