@@ -84,7 +84,7 @@ def _embed(options: argparse.Namespace) -> int:
         from ultimate_embedder.api import run_and_report
         from ultimate_embedder.report import print_summary
 
-        summary = run_and_report(config, quiet=config.quiet, least_level=least_level)
+        summary = run_and_report(config, quiet=config.quiet, least_level=least_level, command=words)
     if chosen.get("json"):
         write_line(json_text.dumps(summary.model_dump(mode="json"), indent=2), sys.stdout)
     else:
