@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ultimate_embedder.report.html.rollup import HOST, RollUp
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
+from ultimate_embedder.terminal import counted
 
 Level = Literal["problem", "look", "note"]
 About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
@@ -21,6 +22,7 @@ IDLE = IDLE_DEVICE = 0.25  # shares of time
 PADDING = LOADING = REDUCED = 0.1
 EQUAL = 0.2  # share of chunks whose text another chunk has
 WORST_COSINE = 0.99
+OUT_OF_MEMORY = "oom"  # all steps of the ladder together
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ RULES = (
         "pass",
         lambda f: f["truncated_share"] >= CUT,
         "{model} does not see the end of {truncated:,} chunks of {collection}",
-        "{truncated_words} of its chunks are longer than {limit}; {tokens_lost:,} tokens are lost, {lost_words} of those chunks.",
+        "{truncated_words} are longer than {limit}. They lose {tokens_lost:,} of their tokens ({lost_words}).",
         "Use --overlong pool or split, or a model with a longer limit.",
     ),
     Rule(
@@ -148,9 +150,9 @@ RULES = (
     Rule(
         "note",
         "mitigation",
-        lambda f: f["kind"].startswith("oom_"),
+        lambda f: f["kind"] == OUT_OF_MEMORY,
         "{device} ran out of memory, and the run continued",
-        "{count:,} times {kind} for {model}. No vector is missing.",
+        "{times} for {model}. No vector is missing because of it.",
         "Set a lower --batch-tokens if it costs too much time.",
     ),
     Rule(
@@ -159,12 +161,12 @@ RULES = (
         lambda f: f["reduced_share"] >= REDUCED,
         "Batches of {model} were smaller than planned",
         "{reduced:,} of {batches:,} batches of {collection} were run in parts, as memory had no room for all rows.",
-        "Use --mode exclusive, or a card with more memory.",
+        "{more_room}",
     ),
     Rule(
         "note",
         "device",
-        lambda f: f["several"] and f["idle_share"] >= IDLE_DEVICE,
+        lambda f: f["several"] and f["modes"] != "exclusive" and f["idle_share"] >= IDLE_DEVICE,
         "{name} had no model for {idle_words} of the encoding time",
         "No lease was held on it in that time. Mode: {modes}.",
         "Use --mode exclusive, in which every model uses all devices.",
@@ -283,6 +285,9 @@ def _pass(collection: CollectionSummary, one: PassSummary) -> Facts:
         "tokens_lost": one.tokens_lost,
         "lost_words": share(one.lost_share),
         "worst_cosine": one.agreement.worst_cosine if one.agreement else 1.0,
+        "more_room": "A card with more memory avoids it; the vectors are the same."
+        if collection.mode in ("exclusive", "single")
+        else "Use --mode exclusive: each model then has all devices in turn.",
         "reduced": one.reduced_batches,
         "batches": one.batches,
         "reduced_share": one.reduced_batches / max(1, one.batches),
@@ -297,16 +302,18 @@ def _pass(collection: CollectionSummary, one: PassSummary) -> Facts:
 
 
 def _mitigations(summary: RunSummary) -> Iterator[Facts]:
-    """One for each kind, device and model."""
+    """One for each kind, device and model; the steps of the ladder are one kind."""
     counts: Counter[tuple[str, str, str]] = Counter()
     reasons: dict[tuple[str, str, str], str] = {}
     for each in (each for collection in summary.collections for each in collection.mitigations):
-        key = (each.type, str(each.details.get("device", "a device")), str(each.details.get("model", "a model")))
+        kind = OUT_OF_MEMORY if each.type.startswith("oom_") else each.type
+        key = (kind, str(each.details.get("device", "a device")), str(each.details.get("model", "a model")))
         counts[key] += 1
         reasons.setdefault(key, str(each.details.get("reason", "No reason is recorded")).rstrip("."))
     for key, count in counts.items():
         kind, device, model = key
-        yield {"kind": kind, "device": device, "model": model, "count": count, "reason": reasons[key]}
+        times = counted(count, "time")
+        yield {"kind": kind, "device": device, "model": model, "times": times, "reason": reasons[key]}
 
 
 def _devices(summary: RunSummary, events: RollUp | None) -> Iterator[Facts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
@@ -81,7 +82,7 @@ def _title(summary: RunSummary, ended: bool) -> str:
     if not found:
         return f"No chunks were found in {duration(summary.seconds)}"
     took = f"{'in' if ended else 'after'} {duration(summary.seconds)}"
-    return f"{embedded:,} of {found:,} chunks {'' if embedded == 1 else ''}embedded {took}"
+    return f"{embedded:,} of {found:,} chunks embedded {took}"
 
 
 def _verdict(summary: RunSummary, ended: bool) -> str:
@@ -106,9 +107,9 @@ def _listed(names: list[str], most: int = 4) -> str:
 
 def _about_events(events: RollUp | None) -> str:
     if events is None:
-        words = "events.jsonl is missing or cannot be read: there is no timeline, and no curve. All else is from summary.json."
+        words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
     elif events.damaged_lines:
-        words = f"{events.damaged_lines:,} lines of events.jsonl cannot be read: curves leave out what they say."
+        words = f"{events.damaged_lines:,} lines of {EVENTS_NAME} cannot be read, and are missing from the curves."
     else:
         return ""
     return f'<p class="broken">{words}</p>'

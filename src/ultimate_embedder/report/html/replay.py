@@ -55,7 +55,7 @@ def _give(event: dict[str, Any], builder: SummaryBuilder) -> None:
         builder.summary.command = list(map(str, event.get("command") or ()))
     elif (kind := _kinds().get(name)) is not None:
         known = {each.name for each in dataclasses.fields(kind)}
-        builder(_adapter(kind).validate_python({key: value for key, value in event.items() if key in known}))
+        builder(_adapter(name).validate_python({key: value for key, value in event.items() if key in known}))
 
 
 @functools.cache
@@ -64,5 +64,5 @@ def _kinds() -> dict[str, type[events.Event]]:
 
 
 @functools.cache
-def _adapter(kind: type[events.Event]) -> TypeAdapter[events.Event]:
-    return TypeAdapter(kind)
+def _adapter(name: str) -> TypeAdapter[events.Event]:
+    return TypeAdapter(_kinds()[name])

@@ -1,6 +1,6 @@
 """What a drawing needs of `events.jsonl`: read once, line by line, and added up into slices of time.
 
-However long a run was, what is kept has the same size. Numbers that are shown come from the summary; these are for curves.
+However long a run was, what is kept has the same size. These are for curves; numbers come from the summary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_SPANS = 4_000
 LARGEST_LINE = 16 << 20
 TAIL = 1 << 20  # bytes at the end that are searched for the last event
 HOST = "host"
-HOST_EVENTS = {"ChunksLoaded": "read chunks", "ModelLoaded": "load models", "ExportWritten": "write exports"}
+HOST_EVENTS = {"ChunksLoaded": "read", "ModelLoaded": "load", "ExportWritten": "export"}
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 

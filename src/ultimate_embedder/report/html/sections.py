@@ -109,8 +109,8 @@ def models(summary: RunSummary) -> str:
     """The models with commits and sources, and what each did in each collection."""
     found: dict[str, tuple[ModelSummary, str]] = {}
     for index, collection in enumerate(summary.collections):
-        for place, model in enumerate(collection.models):
-            found.setdefault(model.model, (model, f"collections.{index}.models.{place}"))
+        for at, model in enumerate(collection.models):
+            found.setdefault(model.model, (model, f"collections.{index}.models.{at}"))
     cards = "".join(_model(model, key) for model, key in list(found.values())[:MOST_ROWS])
     rows = []
     for place, collection, one in _passes(summary):

@@ -23,7 +23,8 @@ white-space:pre-wrap}
 section{border-top:1px solid var(--line);padding:28px 0}
 section>header{margin-bottom:14px}
 section>header p{font-size:13px;color:var(--soft);margin-top:4px}
-@media(min-width:1000px){section{display:grid;grid-template-columns:190px minmax(0,1fr);gap:44px}section>header{margin:0}}
+@media(min-width:1000px){
+section{display:grid;grid-template-columns:190px minmax(0,1fr);gap:44px}section>header{margin:0}}
 .status{font-weight:650;color:var(--c)}
 .status b{display:inline-grid;place-items:center;width:22px;height:22px;border-radius:50%;background:var(--c);
 color:var(--bg);margin-right:8px;font-size:13px}
@@ -54,7 +55,7 @@ path.dot{stroke:var(--c,var(--ink));stroke-width:4.5;stroke-linecap:round}
 path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .side,.axis{font-size:12px;color:var(--soft)}
 .side{position:absolute;right:100%;padding-right:8px;transform:translateY(50%);white-space:nowrap}
-.axis{height:20px}
+.axis{height:20px;margin-bottom:18px}
 .axis span{position:absolute;top:4px;transform:translateX(-50%);white-space:nowrap}
 .axis span:first-child{transform:none}
 .lane{margin-bottom:26px}
@@ -67,6 +68,8 @@ path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .bars .pass{top:5px;height:19px;font-size:12px;line-height:19px;text-indent:6px;white-space:nowrap;
 text-overflow:ellipsis;background:color-mix(in srgb,var(--c) 22%,var(--bg))}
 .host{--c:var(--soft)}
+.bars>b{position:absolute;right:100%;padding-right:8px;top:5px;font-size:12px;font-weight:400;line-height:19px;
+color:var(--soft);white-space:nowrap}
 i{font-style:normal;color:var(--soft)}
 i.bad{color:var(--bad)}
 .marks{position:absolute;top:100%;left:0;right:0}
@@ -82,7 +85,8 @@ i.bad{color:var(--bad)}
 .wide{overflow-x:auto;margin-bottom:8px}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th{font-size:12px;font-weight:500;color:var(--soft);text-align:left;padding:0 18px 6px 0;white-space:nowrap}
-td{padding:7px 18px 7px 0;border-top:1px solid var(--line);vertical-align:top;min-width:3ch}
+td{padding:7px 18px 7px 0;border-top:1px solid var(--line);vertical-align:top;max-width:60ch;overflow-wrap:break-word}
+td small{overflow-wrap:anywhere}
 td:first-child{min-width:14ch}
 td.n:first-child{min-width:0}
 .n{text-align:right;white-space:nowrap}

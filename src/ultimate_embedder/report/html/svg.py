@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def level(points: Sequence[tuple[float, float]], scale: Scale, kind: str) -> str
     if not points:
         return ""
     changes = [points[0]]
-    changes += [now for before, now in zip(points, points[1:], strict=False) if before[1] != now[1]]
+    changes += [now for before, now in itertools.pairwise(points) if before[1] != now[1]]
     path = "".join(f"H{scale.x(at)}V{scale.y(value)}" for at, value in changes)
     return f'<path class="{kind}" d="M0 {scale.y(changes[0][1])}{path}H{WIDTH}"/>'
 
@@ -70,7 +71,7 @@ def plot(shapes: str, label: str, scale: Scale, sides: Mapping[float, str], heig
     )
     return (
         f'<div class="plot" style="height:{height}px"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
-        f'role="img" aria-label="{text(label)}"><title>{text(label)}</title><path class="grid" d="{lines}"/>{shapes}</svg>'
+        f'role="img" aria-label="{text(label)}"><path class="grid" d="{lines}"/>{shapes}</svg>'
         f"{words}{over}</div>"
     )
 

@@ -74,7 +74,7 @@ def _step(each: MitigationSummary, start: float) -> Step:
     device, model = (str(details.get(name) or "") for name in ("device", "model"))
     if not device and isinstance(details.get("after"), str):  # where a companion was placed
         device = details["after"]
-    reason = str(details.get("reason") or SENTENCES.get(each.type, ""))
+    reason = str(details.get("reason") or "")
     return Step(max(0.0, each.timestamp - start), each.type, device, model, reason)
 
 
@@ -107,7 +107,8 @@ def _rows(lane: Lane, events: RollUp, hues: Mapping[str, str]) -> str:
     for row in dict.fromkeys([*lane.leases, *lane.passes]):
         bars = "".join(_bar("lease", row, span, events) for span in lane.leases.get(row, ()))
         bars += "".join(_bar("pass", row, span, events) for span in lane.passes.get(row, ()))
-        rows += f'<div class="bars {hues.get(row, "host")}">{bars}</div>'
+        side = "" if row in hues else f"<b>{text(row)}</b>"
+        rows += f'<div class="bars {hues.get(row, "host")}">{side}{bars}</div>'
     return rows
 
 
@@ -127,7 +128,10 @@ def _marks(taken: Iterable[Step], seconds: float) -> str:
     marks = ""
     for near in slots.values():
         worst = max(near, key=lambda step: step.mark[1])
-        told = [f"{step.at:.1f} s: {step.kind}, {step.model}: {step.reason}" for step in near[:MOST_TOLD]]
+        told = [
+            f"{step.at:.1f} s: {step.kind}, {step.model}: {step.reason or SENTENCES.get(step.kind, '')}"
+            for step in near[:MOST_TOLD]
+        ]
         tip = "; ".join([*told, *([f"and {len(near) - MOST_TOLD:,} more"] if len(near) > MOST_TOLD else [])])
         sign, kind = worst.mark
         count = f"<small>{len(near):,}</small>" if len(near) > 1 else ""
@@ -152,7 +156,7 @@ def _list(summary: RunSummary, taken: list[Step]) -> str:
         what = f'<i class="{style}" aria-hidden="true">{sign}</i> {text(SENTENCES.get(kind, kind))}'
         rows.append(
             [
-                f"{what}<small>{text(kind)}: {text(reason)}</small>",
+                f"{what}<small>{text(f'{kind}: {reason}' if reason else kind)}</small>",
                 f"{text(device)}<small>{text(model)}</small>",
                 f"{len(times):,}",
                 when,
