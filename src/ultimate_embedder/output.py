@@ -415,9 +415,11 @@ class Output:
 
     def delete_summary(self, copy: Path | None = None) -> None:
         """Delete the summary and the report of an earlier run, so that they are not taken for those of a killed run."""
-        for path in (*self._summary_paths(copy), self.v5_summary_path, self.report_path):
+        for path in (*self._summary_paths(copy), self.v5_summary_path):
             with contextlib.suppress(OSError):  # a read-only folder is reported elsewhere
                 delete(path)
+        with contextlib.suppress(OSError):  # earlier versions allowed a collection of this name: it is kept
+            self.report_path.unlink(missing_ok=True)
 
     def _summary_paths(self, copy: Path | None) -> list[Path]:
         return list(dict.fromkeys([self.summary_path, *([copy] if copy is not None else [])]))

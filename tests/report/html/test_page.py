@@ -14,7 +14,10 @@ from tests.conftest import WriteChunks
 from tests.report.html.conftest import HOSTILE, Page, in_summary
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
+from ultimate_embedder.api import run_and_report
 from ultimate_embedder.cli import main
+from ultimate_embedder.events import Event, RunFinished
+from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.report import try_report, write_report
 from ultimate_embedder.report.html.page import make_page
@@ -94,8 +97,8 @@ def test_what_failed_and_was_skipped_is_named(finished: Path) -> None:
     assert "all 1 records were rejected" in words
     assert "skipped no chunks" in words
     assert "have no vector" in words
-    assert "does not see the end of 1 chunks of docs" in words
-    assert "1 chunk ids of docs occur more than once" in words
+    assert "does not see the end of 1 chunk of docs" in words
+    assert "1 chunk of docs had the id of an earlier one" in words
 
 
 def test_a_report_is_made_anew_from_a_copied_folder(finished: Path, copied: Path, capsys: Any) -> None:
@@ -116,7 +119,7 @@ def test_a_run_that_was_killed_has_a_report_of_its_events(copied: Path) -> None:
     page = page_of(write_report(Output(copied)).parent)
     assert "Not ended" in page.words
     assert "The end of the run is not recorded" in page.words
-    assert "1 lines of events.jsonl cannot be read" in page.words
+    assert "1 line of events.jsonl cannot be read" in page.words
     values = {key: value for key, value, _ in page.values}
     [docs] = [index for index, each in enumerate(summary.collections) if each.collection == "docs"]
     assert values[f"collections.{docs}.passes.0.tokens"] == str(summary.collections[docs].passes[0].tokens)
@@ -139,7 +142,6 @@ def test_without_events_the_page_is_made_from_the_summary_and_says_so(copied: Pa
 
 def test_events_with_fields_of_the_wrong_kind_are_counted_and_left_out(copied: Path) -> None:
     lines = (copied / "events.jsonl").read_text("utf-8").splitlines()
-    wrong = [line.replace('"device": "', '"device": ["', 1) for line in lines if '"BatchEncoded"' in line]
     batch = json.loads(next(line for line in lines if '"BatchEncoded"' in line))
     wrong = [
         json.dumps({**batch, field: value}) for field, value in (("tokens", "many"), ("memory", 3), ("rows", 1e999))
@@ -157,12 +159,25 @@ def test_an_empty_folder_has_nothing_to_report(tmp_path: Path, capsys: Any) -> N
 
 
 def test_a_page_that_cannot_be_written_is_a_warning(write_chunks: WriteChunks, tmp_path: Path) -> None:
-    (tmp_path / "out" / "report.html" / "folder").mkdir(parents=True)
-    summary = embed(
-        write_chunks(["a text"]), tmp_path / "out", models=[str(tiny_model("bert"))], quiet=True, exports="npy"
-    )
+    config = make_config(write_chunks(["a text"]), tmp_path / "out", models=str(tiny_model("bert")), exports="npy")
+    page = tmp_path / "out" / "report.html"
+
+    def block(event: Event) -> None:
+        if isinstance(event, RunFinished):
+            page.mkdir()
+
+    summary = run_and_report(config, quiet=True, watch=[block])
     assert summary.ok
+    assert summary.warnings == [f"{page} cannot be written: Is a directory"]
     assert Output(tmp_path / "out").summary == summary
+
+
+def test_a_folder_in_the_place_of_the_page_is_kept(write_chunks: WriteChunks, tmp_path: Path) -> None:
+    (tmp_path / "out" / "report.html" / "store").mkdir(parents=True)
+    assert embed(
+        write_chunks(["a text"]), tmp_path / "out", models=str(tiny_model("bert")), quiet=True, exports="npy"
+    ).ok
+    assert (tmp_path / "out" / "report.html" / "store").is_dir()
 
 
 def test_no_report_writes_none_and_removes_that_of_the_run_before(write_chunks: WriteChunks, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_long_run_gives_a_small_page_with_exact_sums(tmp_path: Path) -> None:
     )
     assert sum(pace.tokens_in) == pytest.approx(pace.tokens)
     assert sum(count for *_, count in pace.rows_in.values()) == BATCHES
-    assert [each.seconds for each in rolled.slowest] == sorted((each["forward_seconds"] for each in events))[::-1][
+    assert [each.seconds for each in rolled.slowest] == sorted(each["forward_seconds"] for each in events)[::-1][
         :SLOWEST
     ]
     assert max(max(lane.peak_bytes.values()) for lane in rolled.lanes.values()) == 60_000_999 + 1_000_000

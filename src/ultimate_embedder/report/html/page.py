@@ -11,6 +11,7 @@ from ultimate_embedder.report.html.style import CSS
 from ultimate_embedder.report.html.timeline import draw_timeline
 from ultimate_embedder.report.html.words import duration, text
 from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.terminal import counted
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
@@ -109,7 +110,7 @@ def _about_events(events: RollUp | None) -> str:
     if events is None:
         words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
     elif events.damaged_lines:
-        words = f"{events.damaged_lines:,} lines of {EVENTS_NAME} cannot be read, and are missing from the curves."
+        words = f"{counted(events.damaged_lines, 'line')} of {EVENTS_NAME} cannot be read: curves are incomplete."
     else:
         return ""
     return f'<p class="broken">{words}</p>'
