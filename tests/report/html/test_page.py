@@ -117,6 +117,7 @@ def test_a_run_that_was_killed_has_a_report_of_its_events(copied: Path) -> None:
     exported = next(index for index, line in enumerate(lines) if b'"ExportStarted"' in line)
     (copied / "events.jsonl").write_bytes(b"".join(lines[:exported]) + lines[exported][:20])
     page = page_of(write_report(Output(copied)).parent)
+    assert "texts encoded in" in page.words
     assert "Not ended" in page.words
     assert "The end of the run is not recorded" in page.words
     assert "1 line of events.jsonl cannot be read" in page.words

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ultimate_embedder.report.html.rollup import HOST, RollUp
+from ultimate_embedder.report.html.rollup import CPU, HOST, RollUp
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
@@ -328,7 +328,7 @@ def _devices(summary: RunSummary, events: RollUp | None) -> Iterator[Facts]:
         peak, ceiling = max(lane.peak_bytes.values(), default=0), max(lane.ceiling_bytes.values(), default=0)
         yield {
             "name": name,
-            "has_ceiling": name != "cpu",
+            "has_ceiling": name != CPU,
             "peak": peak,
             "ceiling": ceiling,
             "peak_words": size(peak),

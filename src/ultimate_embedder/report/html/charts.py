@@ -50,7 +50,7 @@ def _largest(events: RollUp) -> dict[str, Pace]:
 
 def _scale(events: RollUp, most: float) -> tuple[Scale, dict[float, str]]:
     top = max(most, 1e-9) * HEADROOM
-    return Scale(events.seconds, top), {at: _short(at) for at in ticks(top, 2)}
+    return Scale(events.seconds, top), {at: _short(at) for at in ticks(top, 3)}
 
 
 def _short(value: float) -> str:

@@ -81,9 +81,11 @@ def _word(summary: RunSummary, ended: bool) -> str:
 def _title(summary: RunSummary, ended: bool) -> str:
     found, embedded = (sum(getattr(each.chunks, key) for each in summary.collections) for key in ("found", "embedded"))
     if not found:
-        return f"No chunks were found in {duration(summary.seconds)}"
-    took = f"{'in' if ended else 'after'} {duration(summary.seconds)}"
-    return f"{embedded:,} of {found:,} chunks embedded {took}"
+        return f"No chunk was embedded in {duration(summary.seconds)}"
+    if not ended:  # chunks are counted when a pass ends
+        encoded = sum(each.chunks.newly_encoded for each in summary.collections)
+        return f"{counted(encoded, 'text')} encoded in {duration(summary.seconds)}, then events end"
+    return f"{embedded:,} of {found:,} chunks embedded in {duration(summary.seconds)}"
 
 
 def _verdict(summary: RunSummary, ended: bool) -> str:

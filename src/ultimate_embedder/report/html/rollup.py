@@ -23,6 +23,7 @@ MOST_SPANS = 4_000
 LARGEST_LINE = 16 << 20
 TAIL = 1 << 20  # bytes at the end that are searched for the last event
 HOST = "host"
+CPU = "cpu"  # the device without a ceiling: its events have the memory of the machine there
 HOST_EVENTS = {"ChunksLoaded": "read", "ModelLoaded": "load", "ExportWritten": "export"}
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 

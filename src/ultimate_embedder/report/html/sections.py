@@ -13,6 +13,7 @@ from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSumma
 
 MOST_ROWS = 100  # of a table; summary.json has the rest
 LEVELS = {"problem": ("✕", "Problem"), "look": ("!", "Look"), "note": ("i", "Note")}
+NOT_ENDED = "–"  # not measured before the end
 STAGES = ("load", "model", "check", "encode", "export", "other")
 
 
@@ -39,7 +40,8 @@ def collections(summary: RunSummary) -> str:
         counts = [number(getattr(each.chunks, key), f"collections.{index}.chunks.{key}") for key in keys]
         name = f"{text(each.collection)}<small>{text(each.target_qdrant_collection or '')}</small>"
         status = marked((each.status or "not finished").replace("_", " "), each.status, f"collections.{index}.status")
-        rows.append([name, status, *counts, number(each.seconds, f"collections.{index}.seconds", 1)])
+        seconds = number(each.seconds, f"collections.{index}.seconds", 1) if each.status else NOT_ENDED
+        rows.append([name, status, *counts, seconds])
     headings = ["collection", "status", "#found", "#embedded", "#new", "#rejected", "#truncated", "#seconds"]
     return table(headings, rows) + _more(len(summary.collections)) if rows else ""
 
@@ -119,10 +121,12 @@ def models(summary: RunSummary) -> str:
                 f"{text(one.model)}<small>{text(collection.collection)}</small>",
                 f"{text(one.dtype)}<small>{text(', '.join(one.devices))}</small>",
                 *(number(getattr(one, key), f"{place}.{key}") for key in ("encoded_texts", "batches", "tokens")),
-                number(one.tokens_per_second, f"{place}.tokens_per_second"),
-                marked(share(one.padding_ratio - 1), one.padding_ratio, f"{place}.padding_ratio"),
+                number(one.tokens_per_second, f"{place}.tokens_per_second") if one.seconds else NOT_ENDED,
+                marked(share(one.padding_ratio - 1), one.padding_ratio, f"{place}.padding_ratio")
+                if one.seconds
+                else NOT_ENDED,
                 marked(size(one.peak_reserved_bytes), one.peak_reserved_bytes, f"{place}.peak_reserved_bytes"),
-                number(one.seconds, f"{place}.seconds", 1),
+                number(one.seconds, f"{place}.seconds", 1) if one.seconds else NOT_ENDED,
             ]
         )
     headings = ["pass", "computed in", "#texts", "#batches", "#tokens", "#tokens/s", "#padding", "#peak", "#seconds"]

@@ -51,6 +51,7 @@ path.grid{stroke:var(--line)}
 path.area{fill:var(--fill)}
 path.fill{fill:color-mix(in srgb,var(--c) 75%,var(--bg))}
 path.ceiling{stroke:var(--bad);stroke-dasharray:5 4;stroke-width:1.4}
+path.memory{stroke:var(--soft);stroke-dasharray:2 4}
 path.dot{stroke:var(--c,var(--ink));stroke-width:4.5;stroke-linecap:round}
 path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .side,.axis{font-size:12px;color:var(--soft)}
@@ -74,7 +75,6 @@ i{font-style:normal;color:var(--soft)}
 i.bad{color:var(--bad)}
 .marks{position:absolute;top:100%;left:0;right:0}
 .marks i{position:absolute;top:2px;font-size:11px;line-height:14px;transform:translateX(-50%);white-space:nowrap}
-.marks small{font-size:10px}
 .legend{max-width:none;display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--soft);margin-bottom:16px}
 .legend b{display:inline-block;width:11px;height:11px;border-radius:2px;background:var(--c);margin-right:6px}
 .h0{--c:var(--h0)}.h1{--c:var(--h1)}.h2{--c:var(--h2)}.h3{--c:var(--h3)}

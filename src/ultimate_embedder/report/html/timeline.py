@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ultimate_embedder.execution import MITIGATIONS
-from ultimate_embedder.report.html.rollup import HOST, SLICES, Lane, RollUp, Span
+from ultimate_embedder.report.html.rollup import CPU, HOST, SLICES, Lane, RollUp, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
 from ultimate_embedder.summary import MitigationSummary, RunSummary
@@ -85,10 +85,11 @@ def _top(lane: Lane) -> float:
 def _lane(name: str, lane: Lane, events: RollUp, hues: Mapping[str, str], taken: list[Step], top: float) -> str:
     scale = Scale(events.seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
-    words = f"peak {size(peak)}" + (f", {share(peak / ceiling)} of the ceiling of {size(ceiling)}" if ceiling else "")
+    limit = "memory" if name == CPU else "ceiling"
+    words = f"peak {size(peak)}" + (f", {share(peak / ceiling)} of the {limit} of {size(ceiling)}" if ceiling else "")
     shapes = (
         steps(_moments(lane.held_bytes, events), scale, "area")
-        + level(_moments(lane.ceiling_bytes, events), scale, "ceiling")
+        + level(_moments(lane.ceiling_bytes, events), scale, limit)
         + dots(_moments(lane.peak_bytes, events), scale, "dot")
     )
     sides = {0.0: "0", **({float(ceiling): size(ceiling)} if ceiling else {})}
@@ -134,9 +135,8 @@ def _marks(taken: Iterable[Step], seconds: float) -> str:
         ]
         tip = "; ".join([*told, *([f"and {len(near) - MOST_TOLD:,} more"] if len(near) > MOST_TOLD else [])])
         sign, kind = worst.mark
-        count = f"<small>{len(near):,}</small>" if len(near) > 1 else ""
         place = f"left:{min(worst.at, seconds) / seconds:.2%}"
-        marks += f'<i class="{kind}" style="{place}" title="{text(tip)}">{sign}{count}</i>'
+        marks += f'<i class="{kind}" style="{place}" title="{text(tip)}">{sign}</i>'
     return f'<div class="marks">{marks}</div>' if marks else ""
 
 
