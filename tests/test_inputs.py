@@ -50,7 +50,7 @@ def test_a_list_of_texts_is_embedded_and_its_file_is_gone_afterwards(tmp_path: P
     out = tmp_path / "out"
     assert run(["one", "two", ""], out, model) == {"chunks": ("completed", 2, 1)}
     assert texts_in(out, "chunks") == ["one", "two"]
-    assert left_in(out) == [".ultimate-embedder.lock", "chunks", "events.jsonl", "summary.json"]
+    assert left_in(out) == [".ultimate-embedder.lock", "chunks", "events.jsonl", "report.html", "summary.json"]
     options = json.loads((out / "summary.json").read_text("utf-8"))["options"]
     assert (options["chunks"], options["name"]) == (["list in memory"], None)
     first = json.loads((out / "events.jsonl").read_text("utf-8").splitlines()[0])
@@ -94,7 +94,8 @@ def test_standard_input_is_recognised_by_its_first_bytes(
     pipe(monkeypatch, content)
     assert run("-", tmp_path / "out", model) == {"stdin": ("completed", 2, 0)}
     assert texts_in(tmp_path / "out", "stdin") == ["one", "two"]
-    assert left_in(tmp_path / "out") == [".ultimate-embedder.lock", "events.jsonl", "stdin", "summary.json"]
+    files = [".ultimate-embedder.lock", "events.jsonl", "report.html", "stdin", "summary.json"]
+    assert left_in(tmp_path / "out") == files
 
 
 def test_empty_standard_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:

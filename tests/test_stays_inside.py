@@ -177,7 +177,7 @@ def test_a_journal_deletes_nothing_but_exports(chunks: Path, tmp_path: Path, nam
 # links
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", "summary.json"])
+@pytest.mark.parametrize("name", ["events.jsonl", "summary.json", "report.html"])
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(
     chunks: Path, outside: Path, tmp_path: Path, name: str
 ) -> None:

@@ -14,7 +14,7 @@ from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
-from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_exports, make_progress
+from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_exports, make_progress, try_report
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
@@ -53,10 +53,11 @@ def run_and_report(
     session: Session | None = None,
     builder: SummaryBuilder | None = None,
     adds_to: RunSummary | None = None,
+    command: Sequence[str] = (),
 ) -> RunSummary:
-    """Run, show progress, and write the event log and the summary, even if the run fails.
+    """Run, show progress, and write the event log, the summary and the report, even if the run fails.
 
-    `least_level` is the level of `logging` from which messages are shown.
+    `least_level` is the level of `logging` from which messages are shown; `command` is the command line as typed.
     `watch` gets every event too, before `builder`, which makes the summary; `session` may hold devices and models that
     an earlier run has opened. A run that only exports the vectors of an earlier one `adds_to` the summary and the event
     log of that one; if it had to encode something it is a run of its own.
@@ -79,7 +80,7 @@ def run_and_report(
         emit = fan_out(sinks)
         existed, was_output, refused = config.output.exists(), output.exists, False
         try:
-            run(config, emit, stop, session)
+            run(config, emit, stop, session, command)
         except BaseException as error:
             refused = isinstance(error, UsageError) and not was_output
             emit(RunFinished(error=_describe_error(error), seconds=time.perf_counter() - started))
@@ -93,6 +94,9 @@ def run_and_report(
                     _remove_new_output(output, existed)
                 else:
                     output.write_summary(_record(builder.summary, adds_to), copy)
+                    if not config.no_report and (problem := try_report(output)):
+                        emit(Warned(message=problem))
+                        output.write_summary(_record(builder.summary, adds_to), copy)
     return _record(builder.summary, adds_to)
 
 

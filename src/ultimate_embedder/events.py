@@ -57,6 +57,8 @@ class RunStarted(Event):
     options: RunConfig
     chunks: str
     output: str
+    command: tuple[str, ...] = ()
+    """The words of the command line, if the run was started there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import DEFAULT_EXPORTS, EXPORT_KINDS
-from ultimate_embedder.output import Output, collection_name_problem, summary_problem
+from ultimate_embedder.output import REPORT_NAME, Output, collection_name_problem, summary_problem
 from ultimate_embedder.planning import MODES
 from ultimate_embedder.stop import parse_deadline, parse_duration
 from ultimate_embedder.types import HnswGraph
@@ -365,6 +365,7 @@ def make_config(
     summary: Annotated[
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
+    no_report: Annotated[bool, Option(f"do not write {REPORT_NAME}, the page about the run", OUTPUT)] = False,
     quiet: Annotated[bool, Option("show no progress", OUTPUT, short="-q")] = False,
 ) -> RunConfig:
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""

@@ -1,6 +1,6 @@
 """The output folder: names and paths of everything in it, and reading and writing its summary.
 
-summary.json  events.jsonl  .ultimate-embedder.lock  .ultimate-embedder.held
+summary.json  events.jsonl  report.html  .ultimate-embedder.lock  .ultimate-embedder.held
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SUMMARY_NAME = "summary.json"
 V5_SUMMARY_NAME = "embedding_summary.json"
 EVENTS_NAME = "events.jsonl"
+REPORT_NAME = "report.html"
 LOCK_NAME = ".ultimate-embedder.lock"
 HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
@@ -56,7 +57,7 @@ LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
-RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, LOCK_NAME, HELD_NAME)
+RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME)
 """Files of an output: no collection can have these names."""
 NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
 """What is in the folder of a collection and is not an export."""
@@ -79,7 +80,7 @@ def summary_problem(output: Path, summary: Path, collections: Iterable[str] = ()
     first, *rest = summary.resolve().relative_to(output.resolve()).parts or ("",)
     if same_name(first) in {same_name(name) for name in collections}:
         return f"is the folder of the collection {first}, or a file in it"
-    return None if rest else name_problem(first, (EVENTS_NAME, LOCK_NAME, HELD_NAME))
+    return None if rest else name_problem(first, (EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME))
 
 
 def link_target(path: Path) -> str | None:
@@ -289,6 +290,11 @@ class Output:
         return self.folder / EVENTS_NAME
 
     @property
+    def report_path(self) -> Path:
+        """The page about the last run."""
+        return self.folder / REPORT_NAME
+
+    @property
     def lock_path(self) -> Path:
         """Locked by the process that writes to the output."""
         return self.folder / LOCK_NAME
@@ -307,7 +313,7 @@ class Output:
 
     def replaced_links(self) -> list[str]:
         """Say which links a run is about to replace."""
-        files = (self.summary_path, self.v5_summary_path, self.events_path)
+        files = (self.summary_path, self.v5_summary_path, self.events_path, self.report_path)
         return [message for path in files if (message := replaced_link(path))]
 
     @property
@@ -408,10 +414,12 @@ class Output:
         _write_summary(self._summary_paths(copy), summary)
 
     def delete_summary(self, copy: Path | None = None) -> None:
-        """Delete the summary of an earlier run, so that it is not taken for that of a killed run."""
+        """Delete the summary and the report of an earlier run, so that they are not taken for those of a killed run."""
         for path in (*self._summary_paths(copy), self.v5_summary_path):
             with contextlib.suppress(OSError):  # a read-only folder is reported elsewhere
                 delete(path)
+        with contextlib.suppress(OSError):  # earlier versions allowed a collection of this name: it is kept
+            self.report_path.unlink(missing_ok=True)
 
     def _summary_paths(self, copy: Path | None) -> list[Path]:
         return list(dict.fromkeys([self.summary_path, *([copy] if copy is not None else [])]))

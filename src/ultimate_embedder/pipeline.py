@@ -64,6 +64,7 @@ from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, Status, VectorSpec
 from ultimate_embedder.vectors import FusedVectors, delete_tokens, plan_fusion
 
@@ -72,17 +73,20 @@ MOST_FRESH_PROCESSES = 3
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-def run(config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None = None) -> None:
+def run(
+    config: RunConfig, emit: Emit, stop: StopSwitch, session: Session | None = None, command: Sequence[str] = ()
+) -> None:
     """Embed every collection of `config.chunks`; one that fails does not stop the others.
 
-    `session` may hold devices and models that an earlier run has opened.
+    `session` may hold devices and models that an earlier run has opened; `command` is the command line as typed.
     """
     started = time.perf_counter()
     require_backend(config.backend)
     with ExitStack() as stack:
         links = Output(config.output).replaced_links()
         held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
-        emit(RunStarted(options=config, chunks=", ".join(map(str, config.chunks)), output=str(config.output)))
+        inputs, typed = ", ".join(map(str, config.chunks)), tuple(map(valid_unicode, command))
+        emit(RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed))
         for message in (*held.notes, *links) if held is not None else ():
             emit(Warned(message=message))
         if held is not None:

@@ -321,6 +321,7 @@ class RunSummary(_Part):
     chunks: str = ""
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
+    command: list[str] = Field(default_factory=list, description="the command line as typed; empty if run from Python")
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     missing_models: list[MissingModel] = Field(
         default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"

@@ -92,7 +92,7 @@ def _embed(options: argparse.Namespace) -> int:
         from ultimate_embedder.api import run_and_report
         from ultimate_embedder.report import print_summary
 
-        summary = run_and_report(config, quiet=config.quiet, least_level=least_level)
+        summary = run_and_report(config, quiet=config.quiet, least_level=least_level, command=words)
     if chosen.get("json"):
         write_line(json_text.dumps(summary.model_dump(mode="json"), indent=2), sys.stdout)
     else:
@@ -125,12 +125,14 @@ def _is_partial(summary: RunSummary) -> bool:
 
 
 def _last_lines(summary: RunSummary, config: RunConfig, words: list[str], log_file: Any) -> list[str]:
-    """Where the log is, if somebody may want to read it, and what to type next."""
-    lines = []
+    """Where the report and the log are, if somebody may want to read it, and what to type next."""
+    output, lines = Output(config.output), []
+    if summary.collections and not config.dry_run and not config.no_report and output.report_path.is_file():
+        lines.append(f"report: {output.report_path}")
     if log_file is not None:
         lines.append(f"log: {log_file}")
     elif not config.dry_run and any(collection.status == "failed" for collection in summary.collections):
-        lines.append(f"log: {Output(config.output).events_path}")
+        lines.append(f"log: {output.events_path}")
     following = _next_command(summary, config, words)
     return [*lines, f"next: {following}"] if following else lines
 

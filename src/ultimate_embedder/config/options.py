@@ -91,6 +91,7 @@ class RunConfig:
     stall_timeout_s: float | None
     fresh: bool
     resume_from: Path | None
+    no_report: bool
     quiet: bool
 
     def batch_tokens_for(self, *names: str) -> int | None:

@@ -1,7 +1,8 @@
-"""Progress, summary and event log of a run."""
+"""Progress, summary, event log and report of a run."""
 
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
+from ultimate_embedder.report.html import try_report, write_report
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
@@ -15,4 +16,6 @@ __all__ = [
     "add_exports",
     "make_progress",
     "print_summary",
+    "try_report",
+    "write_report",
 ]

@@ -118,6 +118,7 @@ class SummaryBuilder:
 
     def _run_started(self, event: events.RunStarted) -> None:
         self.summary.options = RunOptions.model_validate(event.options.as_dict())
+        self.summary.command = list(event.command)
         self.summary.chunks = event.chunks
         self.summary.output = event.output
         self.summary.dry_run = event.options.dry_run

@@ -1,0 +1,145 @@
+"""The facts that the rules of the report look at, by what they are about, with words for their templates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from ultimate_embedder.report.html.rollup import CPU, HOST, RollUp
+from ultimate_embedder.report.html.words import duration, share, size
+from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
+from ultimate_embedder.terminal import counted
+
+About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
+Facts = dict[str, Any]
+OUT_OF_MEMORY = "oom"  # all steps of the ladder together
+
+
+def find_facts(summary: RunSummary, events: RollUp | None, *, ended: bool) -> dict[About, list[Facts]]:
+    """All facts of a run; those of devices are in its events."""
+    return {
+        "run": [_run(summary, ended)],
+        "missing": [each.model_dump() for each in summary.missing_models],
+        "collection": [_collection(each) for each in summary.collections],
+        "pass": [_pass(each, one) for each in summary.collections for one in each.passes],
+        "mitigation": list(_mitigations(summary)),
+        "device": list(_devices(summary, events)),
+        "warning": list(_warnings(summary)),
+    }
+
+
+def _run(summary: RunSummary, ended: bool) -> Facts:
+    loading = sum(each.seconds_by_stage.get("model", 0.0) for each in summary.collections)
+    part = loading / summary.seconds if summary.seconds else 0.0
+    return {
+        "error": summary.error,
+        "ended": ended,
+        "seconds": duration(summary.seconds),
+        "loading": duration(loading),
+        "loading_share": part,
+        "loading_words": share(part),
+    }
+
+
+def _collection(each: CollectionSummary) -> Facts:
+    counts = each.chunks
+    most = max(each.rejected_by_reason, key=lambda group: group.records, default=None)
+    equal = max(0, counts.embedded - counts.distinct_texts) if counts.distinct_texts else 0
+    repair = "Repair them in the chunk files and run the same command again; only they are computed."
+    return {
+        **counts.model_dump(),
+        "name": each.collection,
+        "status": each.status,
+        "error": each.error or "",
+        "reason": most.reason if most else "see summary.json",
+        "file": most.file if most else "",
+        "advice": (most.advice if most else "") or repair,
+        "ids": counted(counts.duplicate_ids, "chunk"),
+        "equal": equal,
+        "equal_share": equal / max(1, counts.embedded),
+    }
+
+
+def _pass(collection: CollectionSummary, one: PassSummary) -> Facts:
+    limit = next((each.max_tokens for each in collection.models if each.model == one.model), None)
+    busy = one.wait_seconds + one.forward_seconds
+    part = one.truncated / max(1, one.stored_chunks)
+    return {
+        "collection": collection.collection,
+        "model": one.model,
+        "dtype": one.dtype,
+        "limit": f"{limit:,} tokens" if limit else "its token limit",
+        "chunks": counted(one.truncated, "chunk"),
+        "truncated_share": part,
+        "truncated_words": share(part),
+        "tokens_lost": one.tokens_lost,
+        "lost_words": share(one.lost_share),
+        "worst_cosine": one.agreement.worst_cosine if one.agreement else 1.0,
+        "more_room": "A card with more memory avoids it; the vectors are the same."
+        if collection.mode in ("exclusive", "single")
+        else "Use --mode exclusive: each model then has all devices in turn.",
+        "reduced": one.reduced_batches,
+        "batches": one.batches,
+        "reduced_share": one.reduced_batches / max(1, one.batches),
+        "idle_share": one.wait_seconds / busy if busy else 0.0,
+        "wait_words": duration(one.wait_seconds),
+        "busy_words": duration(busy),
+        "padding": one.padding_ratio - 1,
+        "padding_words": share(one.padding_ratio - 1),
+        "padded": one.padded_tokens,
+        "tokens": one.tokens,
+    }
+
+
+def _mitigations(summary: RunSummary) -> Iterator[Facts]:
+    """One for each kind, device and model; the steps of the ladder are one kind."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    reasons: dict[tuple[str, str, str], str] = {}
+    for each in (each for collection in summary.collections for each in collection.mitigations):
+        kind = OUT_OF_MEMORY if each.type.startswith("oom_") else each.type
+        key = (kind, str(each.details.get("device", "a device")), str(each.details.get("model", "a model")))
+        counts[key] += 1
+        reasons.setdefault(key, str(each.details.get("reason", "No reason is recorded")).rstrip("."))
+    for key, count in counts.items():
+        kind, device, model = key
+        times = counted(count, "time")
+        yield {"kind": kind, "device": device, "model": model, "times": times, "reason": reasons[key]}
+
+
+def _devices(summary: RunSummary, events: RollUp | None) -> Iterator[Facts]:
+    lanes = {name: lane for name, lane in (events.lanes if events else {}).items() if name != HOST}
+    spans = [span for lane in lanes.values() for rows in lane.leases.values() for span in rows]
+    encoding = max((span.end for span in spans), default=0.0) - min((span.begin for span in spans), default=0.0)
+    modes = ", ".join(sorted({each.mode for each in summary.collections if each.mode})) or "unknown"
+    for name, lane in lanes.items():
+        leased = [(span.begin, span.end) for rows in lane.leases.values() for span in rows]
+        idle = max(0.0, 1 - _covered(leased) / encoding) if encoding and leased else 0.0
+        peak, ceiling = max(lane.peak_bytes.values(), default=0), max(lane.ceiling_bytes.values(), default=0)
+        yield {
+            "name": name,
+            "has_ceiling": name != CPU,
+            "peak": peak,
+            "ceiling": ceiling,
+            "peak_words": size(peak),
+            "ceiling_words": size(ceiling),
+            "several": len(lanes) > 1,
+            "idle_share": idle,
+            "idle_words": share(idle),
+            "modes": modes,
+        }
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in at least one of the spans."""
+    total = last = 0.0
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    return total
+
+
+def _warnings(summary: RunSummary) -> Iterator[Facts]:
+    yield from ({"where": "The run", "message": message} for message in summary.warnings)
+    for each in summary.collections:
+        yield from ({"where": each.collection, "message": message} for message in each.warnings)

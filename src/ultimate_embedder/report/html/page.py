@@ -1,0 +1,118 @@
+"""One self-contained HTML page about a run: verdict first, then what needs attention, then everything else."""
+
+from __future__ import annotations
+
+from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
+from ultimate_embedder.report.html import sections
+from ultimate_embedder.report.html.advice import find_advice
+from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
+from ultimate_embedder.report.html.rollup import RollUp
+from ultimate_embedder.report.html.style import CSS
+from ultimate_embedder.report.html.timeline import draw_timeline
+from ultimate_embedder.report.html.words import duration, text
+from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.terminal import counted
+
+HUES = 4  # that can be told apart; each has a name beside it
+SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
+# nothing may be loaded from anywhere, whatever a browser makes of the page
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True) -> str:
+    """The page of a run; without `events` it has no curves, and says so."""
+    names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
+    hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
+    parts = (
+        (
+            "What needs attention",
+            "Symptom, evidence, one change.",
+            sections.attention(find_advice(summary, events, ended=ended)),
+        ),
+        ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        (
+            "Timeline",
+            "The host, then each device with its memory. Marks below are mitigations.",
+            draw_timeline(summary, events, hues),
+        ),
+        ("Throughput", "Tokens per second of each model.", draw_throughput(events, hues) if events else ""),
+        (
+            "Batch sizes",
+            "Rows: a line from the smallest to the largest batch of a moment, a dot at the mean.",
+            draw_batches(events, hues) if events else "",
+        ),
+        ("Truncation", "Texts beyond the token limit of a model.", sections.truncation(summary)),
+        ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
+        ("Models", "What made the vectors, and each pass.", sections.models(summary)),
+        ("Time by stage", "All collections on one scale.", sections.stages(summary)),
+        ("Slowest batches", "The longest forwards.", sections.slowest(events) if events else ""),
+        ("Exports", "What is on disk.", sections.exports(summary)),
+        ("How it was run", "To do it again.", sections.how(summary)),
+    )
+    body = "".join(
+        f"<section><header><h2>{title}</h2><p>{caption}</p></header><div>{inner}</div></section>"
+        for title, caption, inner in parts
+        if inner
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{text(_title(summary, ended))}: {text(summary.output, 200)}</title><style>{CSS}</style></head>"
+        f"<body><main>{_verdict(summary, ended)}{_about_events(events)}{body}</main></body></html>\n"
+    )
+
+
+def _status(summary: RunSummary, ended: bool) -> str:
+    if not ended or (not summary.ok and any(each.status == "partial" for each in summary.collections)):
+        return "partial"
+    return "completed" if summary.ok else "failed"
+
+
+def _word(summary: RunSummary, ended: bool) -> str:
+    failed = sum(each.status == "failed" for each in summary.collections)
+    if not ended:
+        return "Not ended"
+    if failed and not summary.error:
+        return f"{failed:,} of {len(summary.collections):,} collections failed"
+    return {"completed": "Completed", "partial": "Not complete", "failed": "Failed"}[_status(summary, ended)]
+
+
+def _title(summary: RunSummary, ended: bool) -> str:
+    found, embedded = (sum(getattr(each.chunks, key) for each in summary.collections) for key in ("found", "embedded"))
+    if not found:
+        return f"No chunk was embedded in {duration(summary.seconds)}"
+    if not ended:  # chunks are counted when a pass ends
+        encoded = sum(each.chunks.newly_encoded for each in summary.collections)
+        return f"{counted(encoded, 'text')} encoded in {duration(summary.seconds)}, then events end"
+    return f"{embedded:,} of {found:,} chunks embedded in {duration(summary.seconds)}"
+
+
+def _verdict(summary: RunSummary, ended: bool) -> str:
+    status = _status(summary, ended)
+    version = summary.versions.get("ultimate-embedder", "")
+    when = summary.started_at.replace("T", " ")[:16]
+    about = " ".join(word for word in (summary.program, version) if word) + (f", {when} UTC" if when else "")
+    models = list(dict.fromkeys(one.model for each in summary.collections for one in each.passes))
+    names = [each.collection for each in summary.collections]
+    told = f"{_listed(names)} with {_listed(models)}." if models else (summary.error or f"{_listed(names)}.")
+    return (
+        f'<header><div class="status {status}"><b aria-hidden="true">{SIGNS[status]}</b>{text(_word(summary, ended))} '
+        f"<small>{text(about)}</small></div><h1>{text(_title(summary, ended))}</h1><p>{text(told)}</p>"
+        f"{sections.figures(summary)}</header>"
+    )
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more
+
+
+def _about_events(events: RollUp | None) -> str:
+    if events is None:
+        words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
+    elif events.damaged_lines:
+        words = f"{counted(events.damaged_lines, 'line')} of {EVENTS_NAME} cannot be read: curves are incomplete."
+    else:
+        return ""
+    return f'<p class="broken">{words}</p>'

@@ -1,0 +1,248 @@
+"""The tables of the page. Every number is one of the summary, and carries its place there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+
+from ultimate_embedder.report.html.advice import Advice
+from ultimate_embedder.report.html.rollup import RollUp
+from ultimate_embedder.report.html.words import duration, marked, number, pairs, share, size, table, text
+from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSummary, RunSummary
+
+MOST_ROWS = 100  # of a table; summary.json has the rest
+LEVELS = {"problem": ("✕", "Problem"), "look": ("!", "Look"), "note": ("i", "Note")}
+NOT_ENDED = "–"  # not measured before the end
+STAGES = ("load", "model", "check", "encode", "export", "other")
+
+
+def attention(found: list[Advice]) -> str:
+    """What needs attention: symptom, evidence, one change."""
+    if not found:
+        return "<p>Nothing.</p>"
+    items = ""
+    for each in found:
+        sign, word = LEVELS[each.level]
+        change = f'<p class="change">{text(each.change)}</p>' if each.change else ""
+        items += (
+            f'<li class="{each.level}"><span class="tag"><b aria-hidden="true">{sign}</b>{word}</span>'
+            f"<div><p><b>{text(each.symptom)}.</b> {text(each.evidence)}</p>{change}</div></li>"
+        )
+    return f'<ul class="items">{items}</ul>'
+
+
+def collections(summary: RunSummary) -> str:
+    """What became of each collection."""
+    rows = []
+    for index, each in enumerate(summary.collections[:MOST_ROWS]):
+        keys = ("found", "embedded", "newly_encoded", "rejected", "truncated")
+        counts = [number(getattr(each.chunks, key), f"collections.{index}.chunks.{key}") for key in keys]
+        name = f"{text(each.collection)}<small>{text(each.target_qdrant_collection or '')}</small>"
+        status = marked((each.status or "not finished").replace("_", " "), each.status, f"collections.{index}.status")
+        seconds = number(each.seconds, f"collections.{index}.seconds", 1) if each.status else NOT_ENDED
+        rows.append([name, status, *counts, seconds])
+    headings = ["collection", "status", "#found", "#embedded", "#new", "#rejected", "#truncated", "#seconds"]
+    return table(headings, rows) + _more(len(summary.collections)) if rows else ""
+
+
+def _more(count: int) -> str:
+    return f"<p>And {count - MOST_ROWS:,} more; summary.json lists all.</p>" if count > MOST_ROWS else ""
+
+
+def truncation(summary: RunSummary) -> str:
+    """What was lost at token limits, and where most."""
+    rows, lost = [], []
+    for place, collection, one in _passes(summary):
+        if not (one.truncated or one.pooled):
+            continue
+        limit = next((each.max_tokens for each in collection.models if each.model == one.model), None)
+        rows.append(
+            [
+                f"{text(one.model)}<small>{text(collection.collection)}</small>",
+                f"{limit:,}" if limit else "",
+                *(number(getattr(one, key), f"{place}.{key}") for key in ("truncated", "pooled", "longest_tokens")),
+                number(one.tokens_lost, f"{place}.tokens_lost"),
+                marked(share(one.lost_share), one.lost_share, f"{place}.lost_share"),
+            ]
+        )
+        for index, each in enumerate(one.lost_most):
+            at = f"{place}.lost_most.{index}"
+            words = [
+                f"{text(each.file)}<small>record {number(each.position, f'{at}.position')}</small>",
+                text(each.chunk_id),
+            ]
+            counts = [number(each.tokens, f"{at}.tokens"), number(each.tokens_lost, f"{at}.tokens_lost")]
+            lost.append([*words, text(one.model), *counts])
+    if not rows:
+        return ""
+    headings = ["model", "#limit", "#truncated", "#pooled", "#longest", "#tokens lost", "#of their tokens"]
+    most = table(["file", "chunk", "model", "#tokens", "#lost"], lost[:MOST_ROWS]) + _more(len(lost)) if lost else ""
+    return table(headings, rows[:MOST_ROWS]) + _more(len(rows)) + _folded("Chunks that lost most", most)
+
+
+def _folded(title: str, inner: str) -> str:
+    return f"<details><summary>{text(title)}</summary>{inner}</details>" if inner else ""
+
+
+def rejected(summary: RunSummary) -> str:
+    """Rejected records by reason, the most frequent first."""
+    groups = [
+        (group, f"collections.{index}.rejected_by_reason.{place}", each.collection)
+        for index, each in enumerate(summary.collections)
+        for place, group in enumerate(each.rejected_by_reason)
+    ]
+    groups.sort(key=lambda each: -each[0].records)
+    rows = []
+    for group, key, collection in groups[:MOST_ROWS]:
+        at = "" if group.position is None else f", record {number(group.position, f'{key}.position')}"
+        reason = f"{text(group.reason)}<small>{text(group.advice)}</small>"
+        rows.append(
+            [
+                reason,
+                f"{text(group.file)}{at}<small>{text(collection)}</small>",
+                number(group.records, f"{key}.records"),
+            ]
+        )
+    return table(["reason", "first", "#records"], rows) + _more(len(groups)) if rows else ""
+
+
+def models(summary: RunSummary) -> str:
+    """The models with commits and sources, and what each did in each collection."""
+    found: dict[str, tuple[ModelSummary, str]] = {}
+    for index, collection in enumerate(summary.collections):
+        for at, model in enumerate(collection.models):
+            found.setdefault(model.model, (model, f"collections.{index}.models.{at}"))
+    cards = "".join(_model(model, key) for model, key in list(found.values())[:MOST_ROWS])
+    rows = []
+    for place, collection, one in _passes(summary):
+        rows.append(
+            [
+                f"{text(one.model)}<small>{text(collection.collection)}</small>",
+                f"{text(one.dtype)}<small>{text(', '.join(one.devices))}</small>",
+                *(number(getattr(one, key), f"{place}.{key}") for key in ("encoded_texts", "batches", "tokens")),
+                number(one.tokens_per_second, f"{place}.tokens_per_second") if one.seconds else NOT_ENDED,
+                marked(share(one.padding_ratio - 1), one.padding_ratio, f"{place}.padding_ratio")
+                if one.seconds
+                else NOT_ENDED,
+                marked(size(one.peak_reserved_bytes), one.peak_reserved_bytes, f"{place}.peak_reserved_bytes"),
+                number(one.seconds, f"{place}.seconds", 1) if one.seconds else NOT_ENDED,
+            ]
+        )
+    headings = ["pass", "computed in", "#texts", "#batches", "#tokens", "#tokens/s", "#padding", "#peak", "#seconds"]
+    passes = table(headings, rows[:MOST_ROWS]) + _more(len(rows)) if rows else ""
+    return f'<div class="pair">{cards}</div>{passes}' if cards else ""
+
+
+def _model(model: ModelSummary, key: str) -> str:
+    facts = [
+        ("dimensions", number(model.dim, f"{key}.dim") if model.dim else ""),
+        ("token limit", number(model.max_tokens, f"{key}.max_tokens") if model.max_tokens else ""),
+        ("commit or version", f"<code>{text(model.revision)}</code>"),
+        ("source", text(f"{model.source}: {model.hub_id}" if model.hub_id else model.source)),
+        ("sha256 of its files", f"<code>{text(model.digest[:16])}</code>"),
+        ("size", marked(size(model.size_bytes), model.size_bytes, f"{key}.size_bytes")),
+        ("note", text(model.note)),
+    ]
+    return f"<div><h3>{text(model.model)}</h3>{pairs([each for each in facts if each[1]])}</div>"
+
+
+def _passes(summary: RunSummary) -> Iterator[tuple[str, CollectionSummary, PassSummary]]:
+    for index, collection in enumerate(summary.collections):
+        for place, one in enumerate(collection.passes):
+            yield f"collections.{index}.passes.{place}", collection, one
+
+
+def stages(summary: RunSummary) -> str:
+    """Where the time of each collection went, on one scale; what is left is the rest of the run."""
+    longest = max([each.seconds for each in summary.collections], default=0.0) or 1.0
+    drawn = ""
+    for index, each in enumerate(summary.collections[:MOST_ROWS]):
+        known = {stage: seconds for stage, seconds in each.seconds_by_stage.items() if stage in STAGES and seconds > 0}
+        words = [
+            f"{stage} {number(seconds, f'collections.{index}.seconds_by_stage.{stage}', 1, ' s')}"
+            for stage, seconds in known.items()
+        ]
+        shown = {**known, "other": max(0.0, each.seconds - sum(known.values()))}
+        whole = max(longest, sum(shown.values()))
+        bars = "".join(
+            f'<span class="{stage}" style="width:{seconds / whole:.2%}" title="{stage}: {seconds:.2f} s"></span>'
+            for stage, seconds in shown.items()
+            if seconds > 0
+        )
+        drawn += f'<h3>{text(each.collection)} <small>{", ".join(words)}</small></h3><div class="stack">{bars}</div>'
+    legend = "".join(f'<span><b class="{stage}"></b>{stage}</span>' for stage in STAGES)
+    return f'<p class="legend">{legend}</p>{drawn}{_more(len(summary.collections))}' if drawn else ""
+
+
+def slowest(events: RollUp) -> str:
+    """The batches with the longest forward."""
+    rows = [
+        [
+            f"{each.seconds:.2f}",
+            f"{text(each.model)}<small>{text(each.collection)}</small>",
+            text(each.device),
+            f"{each.rows:,}",
+            f"{each.longest:,}",
+            f"{each.tokens:,}",
+            f"{each.at:.1f}",
+        ]
+        for each in events.slowest
+    ]
+    return table(["#seconds", "model", "device", "#rows", "#longest", "#tokens", "#at, s"], rows) if rows else ""
+
+
+def exports(summary: RunSummary) -> str:
+    """What is on disk."""
+    rows = []
+    for index, collection in enumerate(summary.collections):
+        for place, each in enumerate(collection.exports):
+            key = f"collections.{index}.exports.{place}"
+            rows.append(
+                [
+                    text(each.kind),
+                    text(each.path),
+                    number(each.rows, f"{key}.rows"),
+                    marked(size(each.size_bytes), each.size_bytes, f"{key}.size_bytes"),
+                    f"<code>{text(each.sha256[:12])}</code>",
+                ]
+            )
+    headings = ["kind", "path", "#rows", "#size", "sha256"]
+    return table(headings, rows[:MOST_ROWS]) + _more(len(rows)) if rows else ""
+
+
+def how(summary: RunSummary) -> str:
+    """The command as typed, if it is known, and all options, versions and the machine."""
+    command = shlex.join(["ultimate-embedder", *summary.command]) if summary.command else ""
+    typed = f'<pre class="command">{text(command)}</pre>' if command else ""
+    options = summary.options.model_dump(mode="json") if summary.options else {}
+    return (
+        typed
+        + _folded("All options", _settings(options))
+        + _folded("Versions and machine", _settings({**summary.versions, **summary.machine}))
+    )
+
+
+def _settings(values: Mapping[str, object]) -> str:
+    rows = [
+        [f"<code>{text(name)}</code>", f"<code>{text(json.dumps(value, ensure_ascii=False))}</code>"]
+        for name, value in values.items()
+    ]
+    return table(["name", "value"], rows) if rows else ""
+
+
+def figures(summary: RunSummary) -> str:
+    """The figures of the run as a whole."""
+    keys = (
+        ("chunks found", "found"),
+        ("embedded", "embedded"),
+        ("newly encoded", "newly_encoded"),
+        ("rejected", "rejected"),
+    )
+    totals = [(name, _total(summary, key)) for name, key in keys]
+    truncated = ("truncated", _total(summary, "truncated"))
+    return pairs([*totals, truncated, ("time", marked(duration(summary.seconds), summary.seconds, "seconds"))], "top")
+
+
+def _total(summary: RunSummary, key: str) -> str:
+    return number(sum(getattr(each.chunks, key) for each in summary.collections), f"collections.*.chunks.{key}")

@@ -1,0 +1,44 @@
+"""Write `report.html` into an output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.files import atomic_file
+from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME, Output
+from ultimate_embedder.terminal import valid_unicode
+
+
+def write_report(output: Output) -> Path:
+    """Make the page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
+    # imported here: a run needs the page at its end, and most commands never
+    from ultimate_embedder.report.html.page import make_page
+    from ultimate_embedder.report.html.replay import replayed_summary
+    from ultimate_embedder.report.html.rollup import read_events
+
+    summary, ended = output.read_summary(), True
+    if summary is None:
+        summary, ended = replayed_summary(output.events_path), False
+    if summary is None:
+        raise UsageError(
+            f"{output.folder} has no {SUMMARY_NAME} and no {EVENTS_NAME} that can be read. "
+            "Give the --output of an earlier embed."
+        )
+    try:
+        events = read_events(output.events_path)
+    except OSError:  # the page says so
+        events = None
+    page = make_page(summary, events, ended=ended)
+    with atomic_file(output.report_path) as file:
+        file.write(valid_unicode(page).encode())
+    return output.report_path
+
+
+def try_report(output: Output) -> str | None:
+    """Write the page at the end of a run; gives what went wrong, as a page must not fail a run."""
+    try:
+        write_report(output)
+    except Exception as error:  # noqa: BLE001 - whatever it is, vectors and summary are there
+        return f"{output.report_path} cannot be written: {getattr(error, 'strerror', None) or error}"
+    return None
