@@ -11,6 +11,7 @@ from ultimate_embedder.report.html.rollup import RollUp
 from ultimate_embedder.report.html.words import duration, marked, number, pairs, share, size, table, text
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSummary, RunSummary
 
+LONG = 4_000  # characters of an error, or of a command
 MOST_ROWS = 100  # of a table; summary.json has the rest
 LEVELS = {"problem": ("✕", "Problem"), "look": ("!", "Look"), "note": ("i", "Note")}
 NOT_ENDED = "–"  # not measured before the end
@@ -27,7 +28,7 @@ def attention(found: list[Advice]) -> str:
         change = f'<p class="change">{text(each.change)}</p>' if each.change else ""
         items += (
             f'<li class="{each.level}"><span class="tag"><b aria-hidden="true">{sign}</b>{word}</span>'
-            f"<div><p><b>{text(each.symptom)}.</b> {text(each.evidence)}</p>{change}</div></li>"
+            f"<div><p><b>{text(each.symptom)}.</b> {text(each.evidence, LONG)}</p>{change}</div></li>"
         )
     return f'<ul class="items">{items}</ul>'
 
@@ -214,7 +215,7 @@ def exports(summary: RunSummary) -> str:
 def how(summary: RunSummary) -> str:
     """The command as typed, if it is known, and all options, versions and the machine."""
     command = shlex.join(["ultimate-embedder", *summary.command]) if summary.command else ""
-    typed = f'<pre class="command">{text(command)}</pre>' if command else ""
+    typed = f'<pre class="command">{text(command, LONG)}</pre>' if command else ""
     options = summary.options.model_dump(mode="json") if summary.options else {}
     return (
         typed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ultimate_embedder.markup import escaped
 
-MOST_CHARACTERS = 2_000  # of one text: an error may hold a whole traceback
+MOST_CHARACTERS = 600  # of one text: names and reasons come from outside
 SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
