@@ -200,3 +200,10 @@ def test_an_input_inside_the_output_is_said(tmp_path: Path, model: str) -> None:
     summary = embed(tmp_path / "chunks", tmp_path, models=[model], devices="cpu", quiet=True)
     assert summary.ok
     assert any("is inside the --output" in warning for warning in summary.warnings)
+
+
+def test_an_output_is_no_chunk_folder(tmp_path: Path, model: str) -> None:
+    run(["one"], tmp_path / "out", model)
+    with pytest.raises(UsageError, match="out is an output of ultimate-embedder, not chunks"):
+        run(tmp_path / "out", tmp_path / "other", model)
+    assert not (tmp_path / "other").exists()

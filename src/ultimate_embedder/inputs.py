@@ -12,12 +12,15 @@ from ultimate_embedder.export import target_collection_name
 from ultimate_embedder.files import is_temporary
 from ultimate_embedder.models import model_name
 from ultimate_embedder.names import same_name
-from ultimate_embedder.output import summary_problem
+from ultimate_embedder.output import Output, summary_problem
 from ultimate_embedder.types import Collection
 
 
 def discover(config: RunConfig, emit: Emit) -> Discovery:
     """Find the collections, and say what is not there or was left out."""
+    for path in config.paths:
+        if Output(path).lock_path.exists():
+            raise UsageError(f"{path} is an output of ultimate-embedder, not chunks. Give what it was made from.")
     found = find_collections(config.paths, config.collections, config.output, config.name)
     for message in (*found.warnings, *_unknown_names(config, found.collections)):
         emit(Warned(message=message))

@@ -235,6 +235,11 @@ MISTAKES = [
     ),
     # outputs
     Mistake(
+        "one card in the words of torch",
+        "embed chunks -o out --devices cuda:1",
+        "--devices cuda:1: write --devices cuda --device-order 1 for one card of several.",
+    ),
+    Mistake(
         "an upload without a server",
         "upload chunks",
         "--url is missing, and QDRANT_URL is not set. Write --url http://localhost:6333, for example.",

@@ -353,8 +353,9 @@ def test_the_table_shows_counts_and_what_was_rejected(
     assert "docs: 1 duplicate ids were renamed" in lines
     assert "docs: 'upload' writes to the Qdrant collection docs__tiny-bert" in lines
     assert "docs: 43 chunks, 42 distinct texts: 1 chunk shares the vector of an equal text" in lines
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         f"summary: {tmp_path / 'out' / 'summary.json'}",
+        f"report: {tmp_path / 'out' / 'report.html'}",
         f"next: ultimate-embedder upload {tmp_path / 'out'} --url http://localhost:6333",
     ]
 

@@ -80,8 +80,9 @@ def _waits(statement: ast.stmt) -> list[ast.Call]:
     while pending:
         node = pending.pop()
         pending += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
-        # no wait has a keyword; other things that are recorded do
-        if isinstance(node, ast.Call) and not node.keywords and _attribute(node) in WAITS:
+        # a wait has one argument at most, and no keyword; other things that are recorded have more
+        is_wait = isinstance(node, ast.Call) and _attribute(node) in WAITS
+        if isinstance(node, ast.Call) and is_wait and not node.keywords and len(node.args) <= 1:
             found.append(node)
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 

@@ -73,6 +73,11 @@ def _open(word: str, how: _Opening) -> list[Device]:
         return _open_nvidia(how) or _no_card_computes(word)
     if word.startswith(f"{SIMULATED}:"):
         return _open_simulated(word, how) or _no_card_computes(word)
+    name, colon, number = word.partition(":")
+    if name == NVIDIA and colon:
+        raise UsageError(
+            f"--devices {word}: write --devices {NVIDIA} --device-order {number or 0} for one card of several."
+        )
     hint = suggest(word, ("auto", "cpu", NVIDIA, SIMULATED))
     raise UsageError(f"--devices {word}: not one of {', '.join(DEVICE_WORDS)}.{hint}")
 
