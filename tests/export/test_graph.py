@@ -130,7 +130,7 @@ def test_values_of_the_option(tmp_path: Path, value: Any, graph: HnswGraph | Non
         ("m=x", "--hnsw m=x: write m=16"),
         ("m=1", "--hnsw m=1: must be between 2 and 512."),
         ("ef_construct=99999", "--hnsw ef_construct=99999: must be between 4 and 10000."),
-        (16, "--hnsw 16: write m=16"),
+        (16, "--hnsw 16: not text"),
         ({"ef": 3}, "--hnsw ef=3: write m=16"),
     ],
 )
