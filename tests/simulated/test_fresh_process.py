@@ -121,6 +121,7 @@ def test_the_memory_that_the_process_before_holds_is_not_free_in_the_fresh_one(
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_card_that_has_another_number_in_the_fresh_process_is_used(
     chunks: Path, model: str, reference: np.ndarray, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -13,6 +15,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_check_of_a_card_writes_one_file(tmp_path: Path) -> None:
     output = tmp_path / "check.json"
     done = run("--devices", "simulated:1GiB", "--texts", "20", "--only", "lease or recognised", "--output", str(output))

@@ -90,6 +90,7 @@ def test_both_devices_work_and_their_share_is_told(tmp_path: Path) -> None:
     assert sum(share.values()) == summary.collections[0].passes[0].tokens
 
 
+@pytest.mark.slow
 def test_predictions_hold_and_memory_is_used_on_a_large_workload(tmp_path: Path) -> None:
     rng = random.Random(0)
     chunks = write_texts(tmp_path, [f"{number} " + "word " * rng.randint(2, 90) for number in range(2500)])

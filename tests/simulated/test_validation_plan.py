@@ -21,6 +21,7 @@ import pytest
 from tests.conftest import SHARED
 from tests.support.cards import DEVICES, SIMULATED
 from tests.support.hub_server import HubServer
+from tests.support.slow import slow
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.execution import windows
@@ -297,7 +298,7 @@ def test_4_batches_are_at_least_as_large_as_in_sequential_mode_and_none_runs_out
 
 
 @pytest.mark.skipif(not SIMULATED, reason="needs cards that are too small")
-@pytest.mark.parametrize("data_parallel", ["nn.DataParallel", False])
+@pytest.mark.parametrize("data_parallel", [slow("nn.DataParallel"), slow(False)])
 def test_4_batches_are_larger_when_memory_is_what_limits_them(
     disk: Path, tmp_path: Path, data_parallel: str | bool
 ) -> None:
