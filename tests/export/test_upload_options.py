@@ -160,7 +160,8 @@ def test_after_a_failure_the_upload_resumes_where_all_before_was_stored(
     with pytest.raises(UploadError, match="400 Bad Request"):
         send(docs, batch_size=5, parallel=4)
     report = send(docs, batch_size=5, parallel=4)
-    assert report.resumed_at in range(0, 20, 5)  # which of four requests is the fourth is a matter of luck
+    # which request is the fourth is a matter of luck: a slow sender is overtaken by others
+    assert report.resumed_at in range(0, POINTS, 5)
     assert report.counted == len(server.collections[TARGET].points) == POINTS
 
 
