@@ -32,8 +32,7 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
 
 test: $(STAMP)   ## run the tests
-	@# one process per core and one more, as some tests wait; each with one thread
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$(($$($(BIN)/python -c 'import os; print(os.cpu_count() or 1)') + 1))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread
 	@# simulated devices are registered with torch once per process, so their tests run separately
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
