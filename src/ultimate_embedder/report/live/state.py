@@ -41,7 +41,9 @@ class RunState:
     one thread and looks from another has a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after: RunState | None = None) -> None:
+        """`after` is the state of a run that this one may go on with: what it has reached is not lost."""
+        self._after = after
         self._reached: dict[tuple[str | None, str], float] = {}
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
@@ -100,7 +102,7 @@ class RunState:
         if not abs(event.timestamp) < LATEST:  # also where it is not a number
             return
         if isinstance(event, events.RunStarted):
-            self._keep_reached()
+            self._keep_reached(event)
             self._begin_anew()
         self._at = event.timestamp if self._at is None else max(self._at, event.timestamp)
         if self._started_at is None:
@@ -114,6 +116,11 @@ class RunState:
     def status(self) -> RunStatus:
         """How the run is, as far as its events tell."""
         return self._status
+
+    @property
+    def started_at(self) -> float | None:
+        """When the run began; None before that."""
+        return self._started_at
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """`view(now)` as plain JSON data."""
@@ -253,12 +260,17 @@ class RunState:
         del self._passes[over[0] if over else next(iter(self._passes))]
         self._leave_out("passes")
 
-    def _keep_reached(self) -> None:
-        """What was reached before a run ends and another goes on with it."""
-        reached = {
-            (key[0], each.fingerprint): each.share for key, each in self._passes.items() if each.fingerprint is not None
-        }
-        self._reached = dict(list({**self._reached, **reached}.items())[-MOST_PASSES:])
+    def _keep_reached(self, event: events.RunStarted) -> None:
+        """Keep what was reached before another run goes on with it; not if its own events are read once more."""
+        before, self._after = self._after, None
+        for state in (before, self):
+            if state is not None and state.started_at != event.timestamp:
+                self._reached |= state._reached | {
+                    (key[0], each.fingerprint): each.share
+                    for key, each in state._passes.items()
+                    if each.fingerprint is not None
+                }
+        self._reached = dict(list(self._reached.items())[-MOST_PASSES:])
 
     def _pass_started(self, event: events.PassStarted) -> None:
         current = self._pass(event.collection, event.model, event.model_pass)
