@@ -85,7 +85,7 @@ def distinct(keys: np.ndarray) -> np.ndarray:
     """Each key once, in order."""
     index = KeyIndex()
     index.add(0, keys)
-    return keys[index.find(keys) == np.arange(len(keys))]
+    return np.asarray(keys[index.find(keys) == np.arange(len(keys))])
 
 
 def no_keys() -> np.ndarray:

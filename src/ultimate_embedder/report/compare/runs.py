@@ -89,15 +89,14 @@ def model_differences(a: CollectionSummary, b: CollectionSummary) -> tuple[Diffe
     return tuple(each for each in found if each.a != each.b)
 
 
-def passes(a: CollectionSummary, b: CollectionSummary) -> tuple[PassComparison, ...]:
+def passes(of: CollectionSummary, to: CollectionSummary) -> tuple[PassComparison, ...]:
     """What each model did, by name; models that only one output has are set against each other, in order."""
-    of_a, of_b = ({one.model: one for one in each.passes} for each in (a, b))
-    pairs = [(model, model) for model in of_a if model in of_b]
-    alone = ([model for model in side if model not in other] for side, other in ((of_a, of_b), (of_b, of_a)))
-    pairs_of_others: list[tuple[str | None, str | None]] = [*pairs, *itertools.zip_longest(*alone)]
-    return tuple(
-        PassComparison(of, to, tuple(_figures(of_a.get(of or ""), of_b.get(to or "")))) for of, to in pairs_of_others
-    )
+    of_a, of_b = ({one.model: one for one in each.passes} for each in (of, to))
+    only_a = [model for model in of_a if model not in of_b]
+    only_b = [model for model in of_b if model not in of_a]
+    pairs: list[tuple[str | None, str | None]] = [(model, model) for model in of_a if model in of_b]
+    pairs += itertools.zip_longest(only_a, only_b)
+    return tuple(PassComparison(a, b, tuple(_figures(of_a.get(a or ""), of_b.get(b or "")))) for a, b in pairs)
 
 
 def _figures(a: PassSummary | None, b: PassSummary | None) -> Iterator[Figure]:
