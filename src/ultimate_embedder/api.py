@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.config import (
     CompareConfig,
@@ -31,6 +32,9 @@ from ultimate_embedder.report import (
 )
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
+
+if TYPE_CHECKING:
+    from ultimate_embedder.report import Telemetry
 
 
 @with_options_of(make_config)
@@ -104,7 +108,11 @@ def run_and_report(
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
+        telemetry = _telemetry(lambda message: emit(Warned(message=message))) if config.otel else None
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet, least_level))]
+        if telemetry is not None:
+            sinks.append(telemetry)
+            stack.callback(telemetry.close)
         if not config.dry_run:
             log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)
@@ -120,6 +128,8 @@ def run_and_report(
             emit(RunFinished(error=_describe_error(error), seconds=time.perf_counter() - started))
             raise
         finally:
+            if telemetry is not None:
+                telemetry.close()
             if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
@@ -132,6 +142,12 @@ def run_and_report(
                         emit(Warned(message=problem))
                         output.write_summary(_record(builder.summary, adds_to), copy)
     return _record(builder.summary, adds_to)
+
+
+def _telemetry(report: Callable[[str], None]) -> Telemetry:
+    from ultimate_embedder.report import open_telemetry  # most runs have none
+
+    return open_telemetry(report)
 
 
 def _record(summary: RunSummary, adds_to: RunSummary | None) -> RunSummary:

@@ -12,12 +12,15 @@ from ultimate_embedder.config.declared import (
 from ultimate_embedder.config.environment import (
     CHECK_LOCKS_VARIABLE,
     OldEnvironment,
+    TelemetryExporters,
     devices_from_environment,
     known_environment,
     must_check_locks,
     old_environment,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
+    telemetry_exporters,
+    telemetry_parent,
 )
 from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
@@ -94,6 +97,7 @@ __all__ = [
     "Parallelism",
     "Precision",
     "RunConfig",
+    "TelemetryExporters",
     "at_least",
     "cache_folder",
     "declared_options",
@@ -124,6 +128,8 @@ __all__ = [
     "retry_policy",
     "split_words",
     "suggest",
+    "telemetry_exporters",
+    "telemetry_parent",
     "weighted_choice",
     "with_options_of",
     "write_option_file",

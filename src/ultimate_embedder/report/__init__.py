@@ -12,6 +12,7 @@ from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 if TYPE_CHECKING:
     from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+    from ultimate_embedder.report.telemetry import Telemetry, open_telemetry
 
 __all__ = [
     "CollectionSummary",
@@ -19,22 +20,32 @@ __all__ = [
     "EventLog",
     "RunSummary",
     "SummaryBuilder",
+    "Telemetry",
     "add_exports",
     "compare_outputs",
     "comparison_lines",
     "make_progress",
+    "open_telemetry",
     "print_summary",
     "try_report",
     "write_comparison_page",
     "write_report",
 ]
 
-_COMPARING = ("Comparison", "compare_outputs", "comparison_lines", "write_comparison_page")
+# imported on first use: most runs need none of these
+_MODULES = {
+    "Comparison": "compare",
+    "Telemetry": "telemetry",
+    "compare_outputs": "compare",
+    "comparison_lines": "compare",
+    "open_telemetry": "telemetry",
+    "write_comparison_page": "compare",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _COMPARING:  # a run needs nothing of it
+    if name in _MODULES:
         import importlib
 
-        return getattr(importlib.import_module("ultimate_embedder.report.compare"), name)
+        return getattr(importlib.import_module(f"ultimate_embedder.report.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

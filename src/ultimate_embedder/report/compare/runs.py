@@ -10,7 +10,7 @@ from typing import Any
 from ultimate_embedder.report.compare.result import Difference, Figure, PassComparison
 from ultimate_embedder.summary import ChunkCounts, CollectionSummary, ModelSummary, PassSummary, RunOptions, RunSummary
 
-OWN_OPTIONS = frozenset(["output", "summary", "quiet", "dry_run", "no_report"])
+OWN_OPTIONS = frozenset(["output", "summary", "quiet", "dry_run", "no_report", "otel"])
 """Options that say where and how something is written: they differ, and mean nothing."""
 COUNTS = (
     "found",
