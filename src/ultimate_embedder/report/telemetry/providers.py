@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -22,6 +23,15 @@ from ultimate_embedder.config import TelemetryExporters, telemetry_parent
 from ultimate_embedder.errors import UsageError
 
 SERVICE = "ultimate-embedder"
+logger = logging.getLogger("opentelemetry.close")  # among the library's own, which are listened to
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was opened for a run: how it is closed, which sends what is left, and how that is given up."""
+
+    close: Callable[[], Any]
+    give_up: Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -32,44 +42,49 @@ class Providers:
     meters: metrics.MeterProvider
     parent: context.Context
     """Where the span of the run belongs to."""
-    to_close: tuple[Callable[[], Any], ...] = ()
+    to_close: tuple[Opened, ...] = ()
 
-    def close(self, seconds: float) -> bool:
-        """Send what is left; gives up after `seconds`, and says whether all was sent by then."""
+    def close(self, seconds: float) -> list[threading.Thread]:
+        """Send what is left; gives up after `seconds`, and gives the threads that have not come to an end by then."""
         # in threads, as an endpoint that accepts and never answers would hold each of them for a minute
-        threads = [threading.Thread(target=each, name="telemetry-close", daemon=True) for each in self.to_close]
+        threads = [
+            threading.Thread(target=_safely, args=(each.close,), name="telemetry-close", daemon=True)
+            for each in self.to_close
+        ]
         deadline = time.monotonic() + seconds
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        late = [(thread, each) for thread, each in zip(threads, self.to_close, strict=True) if thread.is_alive()]
+        for _, each in late:
+            _safely(each.give_up)
+        return [thread for thread, _ in late]
+
+
+def _safely(close: Callable[[], Any]) -> None:
+    try:
+        close()
+    except Exception:
+        logger.exception("it could not be closed")
 
 
 def open_providers(wanted: TelemetryExporters) -> Providers:
     """Those that the application has set up; else new ones, with the exporters that are wanted."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
-    to_close: list[Callable[[], Any]] = []
+    to_close: list[Opened] = []
     if not isinstance(tracers, TracerProvider):
-        tracers = _tracers(wanted.traces)
-        to_close.append(tracers.shutdown)
+        tracers = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        if (spans := _span_exporter(wanted.traces)) is not None:
+            tracers.add_span_processor(BatchSpanProcessor(spans))
+            to_close.append(Opened(tracers.shutdown, spans.shutdown))
     if not isinstance(meters, MeterProvider):
-        meters = _meters(wanted.metrics)
-        to_close.append(meters.shutdown)
+        values = _metric_exporter(wanted.metrics)
+        readers = [PeriodicExportingMetricReader(values)] if values is not None else []
+        meters = MeterProvider(readers, resource=_resource(), shutdown_on_exit=False)
+        if values is not None:
+            to_close.append(Opened(meters.shutdown, values.shutdown))
     return Providers(tracers, meters, _parent(), tuple(to_close))
-
-
-def _tracers(exporter: str) -> TracerProvider:
-    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-    if (made := _span_exporter(exporter)) is not None:
-        provider.add_span_processor(BatchSpanProcessor(made))
-    return provider
-
-
-def _meters(exporter: str) -> MeterProvider:
-    made = _metric_exporter(exporter)
-    readers = [PeriodicExportingMetricReader(made)] if made is not None else []
-    return MeterProvider(readers, resource=_resource(), shutdown_on_exit=False)
 
 
 def _resource() -> Resource:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ultimate_embedder._version import __version__
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'ultimate-embedder[otel]'"
 CLOSE_SECONDS = 3.0  # that the end of a run waits for what is left to be sent
 LIBRARY_LOGGER = "opentelemetry"
-UNAFFECTED = "The run is not affected."
+LONGEST_CAUSE = 200
+SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] ([^\"')]+)")
+ADVICE = "Check OTEL_EXPORTER_OTLP_ENDPOINT (http://localhost:4318 by default). The run is not affected."
 
 
 def open_telemetry(report: Callable[[str], None]) -> Telemetry:
@@ -72,9 +75,10 @@ class Telemetry:
             self._spans.close(time.time())
         except Exception as error:  # noqa: BLE001 - as above
             self._watch.tell(f"spans could not be ended: {error!r}")
-        if not self._providers.close(CLOSE_SECONDS):
-            self._watch.tell(f"the end of the run was not sent within {CLOSE_SECONDS:g} s")
-        self._watch.end()
+        late = self._providers.close(CLOSE_SECONDS)
+        if late:
+            self._watch.tell(f"the end of the run was not sent within {CLOSE_SECONDS:g} s{self._watch.reason}")
+        self._watch.end(late)
 
 
 class _LogWatch(logging.Handler):
@@ -85,7 +89,8 @@ class _LogWatch(logging.Handler):
         self._report = report
         self._logger = logging.getLogger(LIBRARY_LOGGER)
         self._propagated = self._logger.propagate
-        self._last_warning = ""
+        self.reason = ""
+        """Of the latest failure, in brackets."""
         self._teller: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -93,12 +98,20 @@ class _LogWatch(logging.Handler):
         self._logger.addHandler(self)
         self._logger.propagate = False
 
-    def end(self) -> None:
-        """Leave logging as it was."""
-        self._logger.removeHandler(self)
-        self._logger.propagate = self._propagated
+    def end(self, late: Sequence[threading.Thread]) -> None:
+        """Leave logging as it was, when threads that are late have come to an end as well."""
         if self._teller is not None:
             self._teller.join(CLOSE_SECONDS)
+        if late:
+            threading.Thread(target=self._restore, args=(late,), name="telemetry-late", daemon=True).start()
+        else:
+            self._restore()
+
+    def _restore(self, late: Sequence[threading.Thread] = ()) -> None:
+        for thread in late:
+            thread.join()
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._propagated
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a message of the library: an error is told, with the reason that a warning before it had."""
@@ -106,16 +119,23 @@ class _LogWatch(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError):  # a format that does not fit its values
             message = str(record.msg)
-        if record.levelno < logging.ERROR:
-            self._last_warning = message
-            return
-        reason = record.exc_info[1] if record.exc_info else self._last_warning
-        self.tell(f"{message} {reason}".strip() if reason else message)
+        cause = str(record.exc_info[1]) if record.exc_info else message
+        if record.levelno >= logging.ERROR:
+            self.reason = _in_brackets(cause) or self.reason
+            self.tell(f"spans or metrics could not be sent{self.reason or f' ({cause[:LONGEST_CAUSE]})'}")
+        else:
+            self.reason = _in_brackets(cause) or self.reason
 
     def tell(self, problem: str) -> None:
         """Report a problem, the first one only."""
         if self._teller is None:
             # from a thread of its own: whoever logs may hold locks of the library
-            text = f"OpenTelemetry: {problem} {UNAFFECTED}"
+            text = f"OpenTelemetry: {problem}. {ADVICE}"
             self._teller = threading.Thread(target=self._report, args=(text,), name="telemetry-warning", daemon=True)
             self._teller.start()
+
+
+def _in_brackets(message: str) -> str:
+    """The error of the system that a message has in it, if any."""
+    found = SYSTEM_ERROR.search(message)
+    return f" ({found[1].strip()})" if found else ""
