@@ -12,9 +12,11 @@ from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 if TYPE_CHECKING:
     from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+    from ultimate_embedder.report.metrics import CONTENT_TYPE, prometheus_text
     from ultimate_embedder.report.telemetry import Telemetry, open_telemetry
 
 __all__ = [
+    "CONTENT_TYPE",
     "CollectionSummary",
     "Comparison",
     "EventLog",
@@ -27,6 +29,7 @@ __all__ = [
     "make_progress",
     "open_telemetry",
     "print_summary",
+    "prometheus_text",
     "try_report",
     "write_comparison_page",
     "write_report",
@@ -34,11 +37,13 @@ __all__ = [
 
 # imported on first use: most runs need none of these
 _MODULES = {
+    "CONTENT_TYPE": "metrics",
     "Comparison": "compare",
     "Telemetry": "telemetry",
     "compare_outputs": "compare",
     "comparison_lines": "compare",
     "open_telemetry": "telemetry",
+    "prometheus_text": "metrics",
     "write_comparison_page": "compare",
 }
 
