@@ -115,7 +115,7 @@ def test_a_killed_run_is_compared_from_its_events_and_its_store(bert: Path, copy
     assert "did not end" in found.notes[0]
     (collection,) = found.collections
     assert collection.vectors[0].texts == 60
-    assert any("examples have none" in note for note in collection.notes)
+    assert any("removed since" in note for note in collection.notes)
     assert collection.passes[0].figures
     (killed / "events.jsonl").unlink()
     blind = compare(bert, killed)

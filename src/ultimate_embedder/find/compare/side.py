@@ -74,10 +74,7 @@ def open_side(collection: CollectionOutput, run: RunSummary | None) -> Side:
     if stores and whole is None:
         notes.append(f"{collection.folder}: how its models are combined is not recorded: only models are compared")
     if not len(text_keys):
-        notes.append(
-            f"{collection.folder} has no {POINTS_FILE} with its texts: examples have none, and texts that were removed "
-            "since are compared, too"
-        )
+        notes.append(f"{collection.folder} has no {POINTS_FILE}: texts that were removed since are compared, too")
     return Side(keys, tuple(legs), whole, points if len(text_keys) else None, text_keys, id_keys, tuple(notes))
 
 
