@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ultimate_embedder.report.compare.result import Difference, Figure, PassComparison
+from ultimate_embedder.report.html.words import size
 from ultimate_embedder.summary import ChunkCounts, CollectionSummary, ModelSummary, PassSummary, RunOptions, RunSummary
 
 OWN_OPTIONS = frozenset(["output", "summary", "quiet", "dry_run", "no_report", "otel"])
@@ -51,9 +52,13 @@ def option_differences(a: RunSummary | None, b: RunSummary | None) -> tuple[Diff
 
 
 def environment_differences(a: RunSummary | None, b: RunSummary | None) -> tuple[Difference, ...]:
-    """Versions and machines, as far as they differ."""
-    facts = [{**each.versions, **each.machine} if each else {} for each in (a, b)]
+    """Versions, machines and devices, as far as they differ."""
+    facts = [{**each.versions, **each.machine, "devices": _devices(each)} if each else {} for each in (a, b)]
     return _differences(facts[0], facts[1]) if all(facts) else ()
+
+
+def _devices(run: RunSummary) -> list[str]:
+    return [f"{each.device} ({size(each.total_bytes)}, ceiling {size(each.ceiling_bytes)})" for each in run.devices]
 
 
 def counts(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
@@ -74,7 +79,10 @@ def timings(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
 
 def mitigations(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
     """How often each kind of mitigation was taken."""
-    of_a, of_b = (Counter(each.type for each in side.mitigations) for side in (a, b))
+    of_a, of_b = Counter[str](), Counter[str]()
+    for side, counted in ((a, of_a), (b, of_b)):
+        for each in side.mitigations:
+            counted[each.type] += each.times
     return tuple(Figure(kind, "", of_a[kind], of_b[kind]) for kind in sorted({*of_a, *of_b}))
 
 

@@ -143,7 +143,7 @@ class SpanWriter:
             "ultimate_embedder.batch.without_span": self._without_span.pop(key, 0),
             "ultimate_embedder.device.memory.peak": event.memory.peak_reserved_bytes,
         }
-        began = event.timestamp - event.forward_seconds
+        began = event.began if event.began is not None else event.timestamp - event.forward_seconds
         span = self._start(f"{names.OPERATION} {event.model}", above, began, attributes)
         span.end(_ns(began + event.forward_seconds))
 
