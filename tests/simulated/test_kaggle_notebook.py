@@ -17,7 +17,8 @@ from ultimate_embedder.output import Output
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "kaggle.ipynb"
 DEVICES = "simulated:2x200MiB"
-pytest.importorskip("nbclient")
+nbclient: Any = pytest.importorskip("nbclient")
+nbformat: Any = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 
 
@@ -35,9 +36,6 @@ class Kaggle:
 
     def run(self, **settings: Any) -> dict[str, str]:
         """Execute the notebook with these settings; gives what each code cell printed or showed, by its first line."""
-        import nbclient
-        import nbformat
-
         notebook = nbformat.read(NOTEBOOK, 4)
         known = {
             "CHUNKS": str(self.input / "my-chunks"),
@@ -64,7 +62,7 @@ class Kaggle:
 
 
 def _shown(output: Any) -> str:
-    return output.get("text") or output.get("data", {}).get("text/html", "")
+    return str(output.get("text") or output.get("data", {}).get("text/html", ""))
 
 
 def _of(shown: dict[str, str], word: str) -> str:
