@@ -264,7 +264,7 @@ def test_every_metric_is_in_the_docs() -> None:
     assert [each.name for each in INSTRUMENTS if f"| `{each.name}` | {each.unit} |" not in page] == []
 
 
-def _values(data: dict[str, Any]) -> dict[str, tuple[float, float]]:
+def _values(data: dict[str, Any]) -> dict[str, Any]:
     """For each metric the number of records (or of points), and the sum."""
     found = {}
     for metric in data["resource_metrics"][0]["scope_metrics"][0]["metrics"]:
