@@ -31,6 +31,7 @@ from ultimate_embedder.config.inputs import (
     is_pattern,
     read_inputs,
 )
+from ultimate_embedder.config.model_access import HUB, CacheDirOption, OfflineOption, TrustOption
 from ultimate_embedder.config.options import (
     BACKENDS,
     COMPANIONS,
@@ -70,6 +71,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
+    "HUB",
     "OLD_MODE_NAMES",
     "OVERLONG",
     "PARALLELISMS",
@@ -78,6 +80,7 @@ __all__ = [
     "STDIN",
     "Backend",
     "BatchTokens",
+    "CacheDirOption",
     "Companions",
     "DeclaredOption",
     "FieldChoice",
@@ -85,12 +88,14 @@ __all__ = [
     "InMemory",
     "Input",
     "ModelChoice",
+    "OfflineOption",
     "OldEnvironment",
     "Option",
     "Overlong",
     "Parallelism",
     "Precision",
     "RunConfig",
+    "TrustOption",
     "at_least",
     "cache_folder",
     "declared_options",
