@@ -61,7 +61,7 @@ def upload(config: UploadConfig) -> list[UploadReport]:
 def search(config: SearchConfig) -> Hits:
     """Find the chunks of `output`, an output of `embed`, that answer `question` best.
 
-    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`, `rerank="bge-reranker-v2-m3"`.
+    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`, `using=["bge-m3"]`.
     Models are loaded for the call; `open_output(OUT).search(...)` keeps them for the next one.
     """
     return run_search(config)

@@ -2,6 +2,7 @@
 
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
+from ultimate_embedder.report.hits import hit_lines, time_line
 from ultimate_embedder.report.html import try_report, write_report
 from ultimate_embedder.report.listener import Listener
 from ultimate_embedder.report.progress import make_progress
@@ -16,8 +17,10 @@ __all__ = [
     "RunSummary",
     "SummaryBuilder",
     "add_exports",
+    "hit_lines",
     "make_progress",
     "print_summary",
+    "time_line",
     "try_report",
     "write_report",
 ]
