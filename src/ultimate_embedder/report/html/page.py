@@ -6,8 +6,8 @@ from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
-from ultimate_embedder.report.html.rollup import RollUp
-from ultimate_embedder.report.html.style import CSS
+from ultimate_embedder.report.html.curves import Curves
+from ultimate_embedder.report.html.frame import frame
 from ultimate_embedder.report.html.timeline import draw_timeline
 from ultimate_embedder.report.html.words import duration, text
 from ultimate_embedder.summary import RunSummary
@@ -15,11 +15,9 @@ from ultimate_embedder.terminal import counted
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
-# nothing may be loaded from anywhere, whatever a browser makes of the page
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True) -> str:
+def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
     """The page of a run; without `events` it has no curves, and says so."""
     names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
     hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
@@ -45,22 +43,12 @@ def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True)
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
         ("Time by stage", "All collections on one scale.", sections.stages(summary)),
-        ("Slowest batches", "The longest forwards.", sections.slowest(events) if events else ""),
+        ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
         ("Exports", "What is on disk.", sections.exports(summary)),
         ("How it was run", "To do it again.", sections.how(summary)),
     )
-    body = "".join(
-        f"<section><header><h2>{title}</h2><p>{caption}</p></header><div>{inner}</div></section>"
-        for title, caption, inner in parts
-        if inner
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{text(_title(summary, ended))}: {text(summary.output, 200)}</title><style>{CSS}</style></head>"
-        f"<body><main>{_verdict(summary, ended)}{_about_events(events)}{body}</main></body></html>\n"
-    )
+    title = f"{_title(summary, ended)}: {summary.output[:200]}"
+    return frame(title, _verdict(summary, ended) + _about_events(events), parts)
 
 
 def _status(summary: RunSummary, ended: bool) -> str:
@@ -108,7 +96,7 @@ def _listed(names: list[str], most: int = 4) -> str:
     return (", ".join(names[:most]) or "nothing") + more
 
 
-def _about_events(events: RollUp | None) -> str:
+def _about_events(events: Curves | None) -> str:
     if events is None:
         words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
     elif events.damaged_lines:
