@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import compare, embed, upload
+    from ultimate_embedder.api import compare, embed, search, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+    from ultimate_embedder.find import Hit, Hits
     from ultimate_embedder.summary import RunSummary
 
 __all__ = [
     "Embedder",
+    "Hit",
+    "Hits",
     "OpenedCollection",
     "OpenedOutput",
     "RunSummary",
@@ -22,12 +25,15 @@ __all__ = [
     "compare",
     "embed",
     "open_output",
+    "search",
     "upload",
 ]
 
 # imported on first use: `import ultimate_embedder` must stay instant and must not load torch
 _MODULES = {
     "Embedder": "embedder",
+    "Hit": "find",
+    "Hits": "find",
     "OpenedCollection": "contents",
     "OpenedOutput": "contents",
     "RunSummary": "summary",
@@ -36,6 +42,7 @@ _MODULES = {
     "compare": "api",
     "embed": "api",
     "open_output": "contents",
+    "search": "api",
     "upload": "api",
 }
 

@@ -17,6 +17,7 @@ from ultimate_embedder.config import (
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
+from ultimate_embedder.find import Hits, SearchConfig, make_search_config
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
@@ -24,6 +25,7 @@ from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import (
     Comparison,
     EventLog,
+    Listener,
     RunSummary,
     SummaryBuilder,
     add_exports,
@@ -34,6 +36,7 @@ from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
 if TYPE_CHECKING:
+    from ultimate_embedder.find import QueryModels
     from ultimate_embedder.report import Telemetry
 
 
@@ -60,6 +63,28 @@ def upload(config: UploadConfig) -> list[UploadReport]:
 
     with make_progress(config.quiet) as progress:
         return upload_points(config, progress)
+
+
+@with_options_of(make_search_config)
+def search(config: SearchConfig) -> Hits:
+    """Find the chunks of `output`, an output of `embed`, that answer `question` best.
+
+    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`, `using=["bge-m3"]`.
+    Models are loaded for the call; `open_output(OUT).search(...)` keeps them for the next one.
+    """
+    return run_search(config)
+
+
+def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
+    """Search, with models that may have been loaded before; what matters becomes Python warnings."""
+    from ultimate_embedder.find import Searcher
+
+    listener = Listener(progress=False)
+    try:
+        with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
+            return searcher.search(config.request)
+    finally:
+        listener.warn(stacklevel=4)
 
 
 @with_options_of(make_compare_config)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.html import try_report, write_report
+from ultimate_embedder.report.listener import Listener
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
@@ -12,6 +13,7 @@ from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 if TYPE_CHECKING:
     from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+    from ultimate_embedder.report.hits import hit_lines, time_line
     from ultimate_embedder.report.metrics import CONTENT_TYPE, prometheus_text
     from ultimate_embedder.report.telemetry import Telemetry, open_telemetry
 
@@ -20,16 +22,19 @@ __all__ = [
     "CollectionSummary",
     "Comparison",
     "EventLog",
+    "Listener",
     "RunSummary",
     "SummaryBuilder",
     "Telemetry",
     "add_exports",
     "compare_outputs",
     "comparison_lines",
+    "hit_lines",
     "make_progress",
     "open_telemetry",
     "print_summary",
     "prometheus_text",
+    "time_line",
     "try_report",
     "write_comparison_page",
     "write_report",
@@ -42,8 +47,10 @@ _MODULES = {
     "Telemetry": "telemetry",
     "compare_outputs": "compare",
     "comparison_lines": "compare",
+    "hit_lines": "hits",
     "open_telemetry": "telemetry",
     "prometheus_text": "metrics",
+    "time_line": "hits",
     "write_comparison_page": "compare",
 }
 
