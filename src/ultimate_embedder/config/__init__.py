@@ -17,6 +17,7 @@ from ultimate_embedder.config.environment import (
     old_environment,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
+    serve_token_from_environment,
 )
 from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
@@ -118,6 +119,7 @@ __all__ = [
     "read_option_file",
     "read_options",
     "retry_policy",
+    "serve_token_from_environment",
     "split_words",
     "suggest",
     "weighted_choice",

@@ -1,0 +1,84 @@
+"""The application: what is answered at which path."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.output import Output
+from ultimate_embedder.serve.address import allowed_names
+from ultimate_embedder.serve.answers import FAILED, UNAVAILABLE, ApiError, error_answer
+from ultimate_embedder.serve.embeddings import EmbeddingsApi
+from ultimate_embedder.serve.encoders import Encoders
+from ultimate_embedder.serve.guard import Access, Guard
+from ultimate_embedder.serve.options import ServeConfig
+from ultimate_embedder.serve.static import static_file
+from ultimate_embedder.serve.worker import Worker
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a server holds open."""
+
+    output: Output
+    access: Access
+    encoders: Encoders
+    worker: Worker = field(default_factory=Worker)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def open(cls, config: ServeConfig, port: int) -> Site:
+        """What a server at that port needs."""
+        address = config.address
+        names = allowed_names(address, config.allowed_hosts)
+        access = Access(names, any_ip=address.is_any, token=config.token, port=port)
+        output = Output(config.folder)
+        return cls(output, access, Encoders(output, config.access))
+
+    def close(self) -> None:
+        """Let go of what may still be computing."""
+        self.worker.leave()
+
+
+def make_app(site: Site) -> ASGIApp:
+    """The application of a site, guarded."""
+    embeddings = EmbeddingsApi(site.output, site.encoders, site.worker)
+    routes = [
+        Route("/static/{name}", static_file),
+        Route("/v1/embeddings", embeddings.embed, methods=["POST"]),
+        Route("/v1/models", embeddings.models),
+        Route("/v1/models/{name:path}", embeddings.model),
+    ]
+    handlers: dict[Any, Any] = {
+        ApiError: _api_error,
+        HTTPException: _http_error,
+        UltimateEmbedderError: _own_error,
+        Exception: _unexpected,
+    }
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), site.access)
+
+
+async def _api_error(request: Request, error: ApiError) -> Response:
+    return error_answer(error)
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    message = f"{request.method} {request.url.path}: {error.detail}."
+    return error_answer(ApiError(error.status_code, message, headers=error.headers))
+
+
+async def _own_error(request: Request, error: UltimateEmbedderError) -> Response:
+    return error_answer(ApiError(UNAVAILABLE, str(error)))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return error_answer(ApiError(FAILED, f"{type(error).__name__}; the server's log has more.", code="internal_error"))
