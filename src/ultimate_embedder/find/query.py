@@ -30,23 +30,12 @@ class QueryEncoder:
 
     def encode_query(self, text: str) -> dict[str, np.ndarray]:
         """Vectors of a query, one row each, by name; '' if the collection has one unnamed vector."""
-        return self.encode_queries([text])
-
-    def encode_queries(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Vectors of several queries, a row for each, by name."""
-        return self._fused([encode_texts(encoder.for_queries(), texts) for encoder in self.encoders])
+        return self._fused([encode_texts(encoder.for_queries(), [text]) for encoder in self.encoders])
 
     def encode_documents(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Vectors of texts, encoded like chunks."""
         pairs = zip(self.encoders, self.cutters or [None] * len(self.encoders), strict=True)
         return self._fused([encode_texts(encoder, texts, self.dim, cutter) for encoder, cutter in pairs])
-
-    def only(self, name: str) -> QueryEncoder:
-        """One model of several, whose vectors the collection keeps by name; its only vector is unnamed."""
-        (place,) = (place for place, member in enumerate(self.fusion.members) if member.name == name)
-        cutters = None if self.cutters is None else (self.cutters[place],)
-        fusion = Fusion(self.fusion.method, (self.fusion.members[place],))
-        return QueryEncoder((self.encoders[place],), fusion, self.dim, cutters)
 
     def _fused(self, vectors: list[np.ndarray]) -> dict[str, np.ndarray]:
         truncated = [shorten(each, self.dim) if self.dim is not None else each for each in vectors]

@@ -18,6 +18,6 @@ def serve(config: ServeConfig, report: Callable[[str], None]) -> None:
     missing = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
         raise UsageError(f"serve needs {' and '.join(missing)}: pip install 'ultimate-embedder[serve]'")
-    from ultimate_embedder.serve.run import run_server
+    from ultimate_embedder.serve.run import open_server
 
-    run_server(config, report)
+    open_server(config, report).run()

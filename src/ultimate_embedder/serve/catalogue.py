@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ultimate_embedder.config import suggest
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find import RecordedModel, RecordedVectors, read_recorded
 from ultimate_embedder.models import find_spec
-from ultimate_embedder.summary import CollectionSummary, RunSummary
+from ultimate_embedder.output import Output
 from ultimate_embedder.types import UNNAMED
+from ultimate_embedder.vectors import Fusion
 
 FUSED = "fused"
 
@@ -21,15 +24,23 @@ class ServedVector:
     name: str
     """`COLLECTION/MODEL`; `COLLECTION/fused` if several models make one vector."""
     collection: str
-    vector: str
-    """Its name in the collection; '' if points have one vector."""
-    models: tuple[str, ...]
+    models: tuple[RecordedModel, ...]
     """The models that it needs."""
+    fusion: Fusion | None
+    """How their vectors become one; None for one model."""
     dim: int
     shorter_dims: tuple[int, ...]
     """Matryoshka: what else it may be truncated to."""
-    recipe: tuple[object, ...]
-    """Vectors with the same recipe are encoded alike, in whichever collection they are."""
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """Vectors with the same recipe are encoded alike, in whichever collection they are."""
+        return self.models, self.fusion, self.dim
+
+    @property
+    def short_name(self) -> str:
+        """Its name without the collection."""
+        return self.name.removeprefix(f"{self.collection}/")
 
 
 @dataclass(frozen=True)
@@ -37,33 +48,70 @@ class Catalogue:
     """All vectors that can be asked for, by each of their names."""
 
     vectors: tuple[ServedVector, ...]
-    by_name: dict[str, ServedVector]
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why a collection is not among them."""
     created: int = 0
     """When the run began, in seconds since 1970."""
+    by_name: dict[str, ServedVector] = field(init=False)
 
-    def find(self, name: str) -> ServedVector | None:
-        """The vector of that name."""
-        return self.by_name.get(name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", _names(self.vectors))
+
+    @property
+    def models(self) -> frozenset[RecordedModel]:
+        """Every model of every vector."""
+        return frozenset(model for vector in self.vectors for model in vector.models)
 
     def suggestion(self, name: str) -> str:
-        """What may have been meant, and all names."""
-        return f"{suggest(name, self.by_name)} The models are: {', '.join(self.by_name)}."
+        """What may have been meant by a name that is unknown, and all names."""
+        why = next((f" {problem}" for collection, problem in self.problems.items() if collection == name), "")
+        return f"{why}{suggest(name, self.by_name)} The models are: {', '.join(self.by_name)}."
 
 
-def make_catalogue(summary: RunSummary) -> Catalogue:
-    """What the last run into an output tells how to encode."""
-    vectors = [vector for each in summary.collections for vector in _vectors(each, summary)]
+def read_catalogue(output: Output) -> Catalogue:
+    """What the exports of an output, or its summary, tell how to encode."""
+    vectors: list[ServedVector] = []
+    problems: dict[str, str] = {}
+    for name in output.collections:
+        try:
+            vectors += _vectors(name, read_recorded(output, name))
+        except UsageError as error:
+            problems[name] = str(error)
+    summary, _ = output.try_summary()
+    return Catalogue(tuple(vectors), problems, _seconds(summary.started_at) if summary else 0)
+
+
+def _vectors(collection: str, recorded: RecordedVectors) -> Iterable[ServedVector]:
+    for spec in recorded.vectors:
+        if spec.kind != "dense" or not spec.dim:
+            continue
+        dense = {member.name for member in recorded.fusion.members}
+        wanted = dense if spec.name == UNNAMED else {spec.name}
+        models = tuple(model for model in recorded.models if model.name in wanted)
+        if not models:
+            continue
+        alone = find_spec(models[0].name) if len(models) == 1 else None
+        yield ServedVector(
+            name=f"{collection}/{models[0].name if len(models) == 1 else FUSED}",
+            collection=collection,
+            models=models,
+            fusion=recorded.fusion if len(models) > 1 else None,
+            dim=spec.dim,
+            shorter_dims=tuple(dim for dim in alone.matryoshka_dims if dim < spec.dim) if alone else (),
+        )
+
+
+def _names(vectors: tuple[ServedVector, ...]) -> dict[str, ServedVector]:
     by_name = {vector.name: vector for vector in vectors}
     # a short name is good for all collections that have the model, if they agree on how it encodes
-    for short in dict.fromkeys(_short(vector) for vector in vectors):
-        same = [vector for vector in vectors if _short(vector) == short]
-        if short not in by_name and len({vector.recipe for vector in same}) == 1:
-            by_name[short] = same[0]
+    for short in dict.fromkeys(vector.short_name for vector in vectors):
+        same = [vector for vector in vectors if vector.short_name == short]
+        if len({vector.recipe for vector in same}) == 1:
+            by_name.setdefault(short, same[0])
     for vector in vectors:
-        alone = sum(each.collection == vector.collection for each in vectors) == 1
-        if alone:
+        if sum(each.collection == vector.collection for each in vectors) == 1:
             by_name.setdefault(vector.collection, vector)
-    return Catalogue(tuple(vectors), by_name, _seconds(summary.started_at))
+    return by_name
 
 
 def _seconds(started_at: str) -> int:
@@ -71,32 +119,3 @@ def _seconds(started_at: str) -> int:
         return int(datetime.datetime.fromisoformat(started_at).timestamp())
     except (ValueError, OverflowError):
         return 0
-
-
-def _short(vector: ServedVector) -> str:
-    return vector.name.removeprefix(f"{vector.collection}/")
-
-
-def _vectors(collection: CollectionSummary, summary: RunSummary) -> Iterable[ServedVector]:
-    if summary.options is None or not collection.passes or not collection.models:
-        return
-    digests = {model.model: model.digest for model in collection.models}
-    passes = {each.model: each for each in collection.passes if each.model in digests}
-    for spec in collection.vectors:
-        if spec.kind != "dense" or not spec.dim:
-            continue
-        models = tuple(passes) if spec.name == UNNAMED else (spec.name,)
-        if not models or not set(models) <= set(passes):
-            continue
-        alone = find_spec(models[0]) if len(models) == 1 else None
-        shorter = tuple(dim for dim in alone.matryoshka_dims if dim < spec.dim) if alone else ()
-        weights = tuple(passes[model].weight for model in models) if len(models) > 1 else ()
-        yield ServedVector(
-            name=f"{collection.collection}/{models[0] if len(models) == 1 else FUSED}",
-            collection=collection.collection,
-            vector=spec.name,
-            models=models,
-            dim=spec.dim,
-            shorter_dims=shorter,
-            recipe=(tuple((model, digests[model]) for model in models), weights, spec.dim),
-        )

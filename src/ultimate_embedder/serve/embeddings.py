@@ -139,18 +139,15 @@ class EmbeddingsApi:
             raise ApiError(UNAVAILABLE, str(error), param="model", code="model_not_available") from error
 
     def _catalogue(self) -> Catalogue:
-        try:
-            found = self._encoders.catalogue()
-        except UltimateEmbedderError as error:
-            raise ApiError(UNAVAILABLE, str(error), code="no_summary") from error
-        if found is None or not found.vectors:
-            message = f"{self._output.folder} has no summary of a finished run with vectors, which says how to encode."
-            raise ApiError(UNAVAILABLE, f"{message} Ask again when embed has ended.", code="no_summary")
+        found = self._encoders.catalogue()
+        if not found.vectors:
+            why = next(iter(found.problems.values()), f"{self._output.folder} has no collections with vectors yet.")
+            raise ApiError(UNAVAILABLE, f"{why} Ask again when embed has ended.", code="no_vectors")
         return found
 
 
 def _find(catalogue: Catalogue, name: str) -> ServedVector:
-    vector = catalogue.find(name)
+    vector = catalogue.by_name.get(name)
     if vector is None:
         message = f"There is no model {name!r}.{catalogue.suggestion(name)}"
         raise ApiError(NOT_FOUND, message, param="model", code="model_not_found")
@@ -169,6 +166,6 @@ def _model(name: str, catalogue: Catalogue) -> dict[str, Any]:
         "created": catalogue.created,
         "owned_by": OWNER,
         "collection": vector.collection,
-        "models": vector.models,
+        "models": [model.name for model in vector.models],
         "dimensions": [*vector.shorter_dims, vector.dim],
     }

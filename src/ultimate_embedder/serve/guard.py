@@ -89,7 +89,8 @@ class Guard:
             if (early := self._judge(scope)) is not None:
                 await early(scope, receive, guarded)
                 return
-            await self._app(scope, _bounded(receive), guarded)
+            # a request that only reads has no body; its messages say whether the client is still there
+            await self._app(scope, receive if scope["method"] in READING else _bounded(receive), guarded)
         except ApiError as refused:  # before anything was sent: bodies are read first
             await error_answer(refused)(scope, receive, guarded)
 

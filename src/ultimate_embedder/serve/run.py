@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import FrameType
 from urllib.parse import quote
 
@@ -22,60 +22,68 @@ MOST_CONNECTIONS = 200
 SHUTDOWN_S = 3  # for requests that are being answered
 
 
-def run_server(config: ServeConfig, report: Callable[[str], None]) -> None:
-    """Serve an output until Ctrl-C or SIGTERM; `report` gets the address, once the server answers there.
+def open_server(config: ServeConfig, report: Callable[[str], None]) -> Server:
+    """Take the port; `run()` of the result serves until Ctrl-C or SIGTERM.
 
-    Raises `UsageError` if the folder is not an output, or if the port is taken.
+    `report` gets the address, once the server answers there. Raises `UsageError` if the folder is not an output, or if
+    the port is taken.
     """
     open_output(config.folder)
     listener = bind(config.address, str(config.folder))
     port = int(listener.getsockname()[1])
-    site = Site.open(config, port)
-    settings = uvicorn.Config(
-        make_app(site),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-    )
     address = config.address.url(port)
+    link = f"{address}?token={quote(config.token, safe='')}" if config.token else address
 
     def started() -> None:
-        link = f"{address}?token={quote(config.token, safe='')}" if config.token else address
         report(link)
         if config.open:  # on a thread: some browsers keep whoever starts them
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
-    try:
-        _Server(settings, site, started).run([listener])
-    finally:
-        site.close()
-        listener.close()
+    return Server(Site.open(config, port), listener, started)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Ends open streams when it is stopped, and is not killed by the signal that stopped it."""
 
-    def __init__(self, settings: uvicorn.Config, site: Site, started: Callable[[], None]) -> None:
+    def __init__(self, site: Site, listener: socket.socket, started: Callable[[], None]) -> None:
+        settings = uvicorn.Config(
+            make_app(site),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
         super().__init__(settings)
         self._site = site
+        self._listener = listener
         self._on_started = started
 
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until it is stopped."""
+        try:
+            super().run([self._listener])
+        finally:
+            self._site.close()
+            self._listener.close()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, and tell so."""
         await super().startup(sockets)
         self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams first: they would keep their connections for ever."""
         self._site.stopping.set()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop on Ctrl-C and SIGTERM; at once, the second time."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
