@@ -21,6 +21,7 @@ class _Work:
     unit: str
     began: float
     done: int = 0
+    before: int = 0
     total: int | None = None
     share: float = 0.0
     recent: Recent = field(default_factory=Recent)
@@ -43,7 +44,7 @@ class Activities:
     def begin(self, key: Key, words: str, at: float, unit: str = "", total: int | None = None, done: int = 0) -> None:
         """Something begins; the same again begins anew."""
         if key in self._work or len(self._work) < MOST:
-            work = self._work[key] = _Work(words, unit, at, done=whole(done))
+            work = self._work[key] = _Work(words, unit, at, done=whole(done), before=whole(done))
             work.move(done, total, at)
 
     def move(self, key: Key, at: float, *, done: int | None = None, more: int = 0, total: int | None = None) -> None:
@@ -51,10 +52,9 @@ class Activities:
         if work := self._work.get(key):
             work.move(work.done + whole(more) if done is None else done, total, at)
 
-    def say(self, key: Key, words: str) -> None:
-        """Change the words of it."""
-        if work := self._work.get(key):
-            work.words = words
+    def has(self, key: Key) -> bool:
+        """Whether it has begun and not ended."""
+        return key in self._work
 
     def end(self, key: Key) -> None:
         """It is over."""
@@ -80,6 +80,7 @@ def _row(key: Key, work: _Work, now: float) -> Activity:
         words=work.words,
         unit=work.unit,
         done=work.done,
+        before=work.before,
         total=work.total,
         share=work.share if work.total else None,
         per_second=rate,

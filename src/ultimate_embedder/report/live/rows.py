@@ -73,6 +73,8 @@ class Activity:
     """What it is, in words: `docs: writing parquet`."""
     unit: str
     done: int
+    before: int
+    """Of it, what was done before it began, by an upload that was interrupted."""
     total: int | None
     """None if it is not known how much there is."""
     share: float | None

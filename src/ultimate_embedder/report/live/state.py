@@ -45,7 +45,9 @@ class RunState:
         self._reached: dict[tuple[str | None, str], float] = {}
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
+            events.CollectionsFound: self._collections_found,
             events.CollectionStarted: self._collection_started,
+            events.ChunksRead: self._chunks_read,
             events.ChunksLoaded: self._chunks_loaded,
             events.ChunksSplit: self._chunks_split,
             events.ModelResolved: self._model_resolved,
@@ -63,6 +65,7 @@ class RunState:
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
             events.ExportStarted: self._export_started,
+            events.PointsExported: self._points_exported,
             events.GraphBuilding: self._graph_building,
             events.ExportWritten: self._export_written,
             events.CompanionPlaced: self._mitigated,
@@ -160,11 +163,17 @@ class RunState:
         self._activities.end_all()
         self._leases.clear()
 
+    def _collections_found(self, event: events.CollectionsFound) -> None:
+        self._collections_total = whole(event.collections)
+
     def _collection_started(self, event: events.CollectionStarted) -> None:
         self._activities.end_all("starting")
         self._change_collection(event, status=None)
         words = f"{shown(event.collection)}: reading chunks"
         self._activities.begin(("reading", event.collection, ""), words, event.timestamp, "chunks")
+
+    def _chunks_read(self, event: events.ChunksRead) -> None:
+        self._activities.move(("reading", event.collection, ""), event.timestamp, done=event.records)
 
     def _chunks_loaded(self, event: events.ChunksLoaded) -> None:
         self._activities.end(("reading", event.collection, ""))
@@ -319,11 +328,16 @@ class RunState:
         words = f"{shown(event.collection)}: writing {shown(event.kind)}"
         self._activities.begin(("exporting", event.collection, event.kind), words, event.timestamp, "points")
 
+    def _points_exported(self, event: events.PointsExported) -> None:
+        key = ("exporting", event.collection, event.kind)
+        self._activities.move(key, event.timestamp, done=event.points, total=event.total)
+
     def _graph_building(self, event: events.GraphBuilding) -> None:
         key = ("graph", event.collection, event.kind)
         words = f"{shown(event.collection)}: building the search graph of {whole(event.points):,} points"
-        if whole(int(amount(event.seconds))) < 1:
-            self._activities.begin(key, words, event.timestamp)
+        if not self._activities.has(key):
+            self._activities.end(("exporting", event.collection, event.kind))
+            self._activities.begin(key, words, event.timestamp - amount(event.seconds))
 
     def _export_written(self, event: events.ExportWritten) -> None:
         self._activities.end(("exporting", event.collection, event.exported.kind))
