@@ -32,6 +32,7 @@ from ultimate_embedder.config.inputs import (
     is_pattern,
     read_inputs,
 )
+from ultimate_embedder.config.model_access import HUB, CacheDirOption, OfflineOption, TrustOption
 from ultimate_embedder.config.options import (
     BACKENDS,
     COMPANIONS,
@@ -71,6 +72,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
+    "HUB",
     "OLD_MODE_NAMES",
     "OVERLONG",
     "PARALLELISMS",
@@ -79,6 +81,7 @@ __all__ = [
     "STDIN",
     "Backend",
     "BatchTokens",
+    "CacheDirOption",
     "Companions",
     "DeclaredOption",
     "FieldChoice",
@@ -86,12 +89,14 @@ __all__ = [
     "InMemory",
     "Input",
     "ModelChoice",
+    "OfflineOption",
     "OldEnvironment",
     "Option",
     "Overlong",
     "Parallelism",
     "Precision",
     "RunConfig",
+    "TrustOption",
     "at_least",
     "cache_folder",
     "declared_options",
