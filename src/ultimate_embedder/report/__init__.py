@@ -2,6 +2,7 @@
 
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
+from ultimate_embedder.report.html import CSS as REPORT_CSS
 from ultimate_embedder.report.html import try_report, write_report
 from ultimate_embedder.report.listener import Listener
 from ultimate_embedder.report.progress import make_progress
@@ -10,6 +11,7 @@ from ultimate_embedder.report.table import print_summary
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 __all__ = [
+    "REPORT_CSS",
     "CollectionSummary",
     "EventLog",
     "Listener",

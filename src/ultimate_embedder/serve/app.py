@@ -20,7 +20,10 @@ from ultimate_embedder.serve.answers import FAILED, UNAVAILABLE, ApiError, error
 from ultimate_embedder.serve.embeddings import EmbeddingsApi
 from ultimate_embedder.serve.encoders import Encoders
 from ultimate_embedder.serve.guard import Access, Guard
+from ultimate_embedder.serve.live import Drawn, LiveView
 from ultimate_embedder.serve.options import ServeConfig
+from ultimate_embedder.serve.search import SearchApi, Searching
+from ultimate_embedder.serve.search_page import SearchPage
 from ultimate_embedder.serve.static import static_file
 from ultimate_embedder.serve.worker import Worker
 
@@ -32,27 +35,37 @@ class Site:
     output: Output
     access: Access
     encoders: Encoders
+    searching: Searching
     worker: Worker = field(default_factory=Worker)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     def open(cls, config: ServeConfig, port: int) -> Site:
         """What a server at that port needs."""
-        address = config.address
+        address, place = config.address, config.place
         names = allowed_names(address, config.allowed_hosts)
         access = Access(names, any_ip=address.is_any, token=config.token, port=port)
         output = Output(config.folder)
-        return cls(output, access, Encoders(output, config.access))
+        encoders = Encoders(output, place.hub, place.model_folders)
+        return cls(output, access, encoders, Searching(encoders, place, config.reranker))
 
     def close(self) -> None:
-        """Let go of what may still be computing."""
-        self.worker.leave()
+        """Close what is open, unless it is still in use."""
+        self.worker.leave(self.searching.close)
 
 
 def make_app(site: Site) -> ASGIApp:
     """The application of a site, guarded."""
     embeddings = EmbeddingsApi(site.output, site.encoders, site.worker)
+    search, search_page = SearchApi(site.searching, site.worker), SearchPage(site.output, site.searching, site.worker)
+    live = LiveView(lambda: Drawn("x", {}), site.stopping)
     routes = [
+        Route("/", live.page),
+        Route("/live", live.stream),
+        Route("/live/check", live.check),
+        Route("/search", search_page.page),
+        Route("/search", search.search, methods=["POST"]),
+        Route("/search/results", search_page.results),
         Route("/static/{name}", static_file),
         Route("/v1/embeddings", embeddings.embed, methods=["POST"]),
         Route("/v1/models", embeddings.models),

@@ -34,9 +34,11 @@ class Encoded:
 class Encoders:
     """Encodes texts as those of the output were: `encode` is called on one thread, the others on any."""
 
-    def __init__(self, output: Output, access: HubAccess) -> None:
+    def __init__(self, output: Output, access: HubAccess, folders: Sequence[str] = ()) -> None:
+        """`folders` are those of models that are not where embed found them."""
         self._output = output
         self._access = access
+        self._folders = folders
         self._known: tuple[Stamp, Catalogue] | None = None
         self._models: tuple[frozenset[RecordedModel], QueryModels] | None = None
         self.states = ModelStates()
@@ -53,7 +55,7 @@ class Encoders:
         wanted = self.catalogue().models
         if self._models is None or self._models[0] != wanted:
             summary, _ = self._output.try_summary()
-            self._models = (wanted, QueryModels(summary, self._access, self.states))
+            self._models = (wanted, QueryModels(summary, self._access, self._folders))
         return self._models[1]
 
     def encode(self, vector: ServedVector, texts: Sequence[str], kind: InputType, dim: int | None) -> Encoded:
@@ -70,7 +72,7 @@ class Encoders:
         )
 
     def _encode(self, model: RecordedModel, texts: Sequence[str], kind: InputType) -> Encoded:
-        encoder = self.models().encoder(model)
+        encoder = self.models().encoder(model, self.states)
         cutter = SegmentCutter(encoder, model.overlap) if model.pools and kind == "document" else None
         encoder = encoder.for_queries() if kind == "query" else encoder
         vectors = encode_texts(encoder, texts, model.dim, cutter)

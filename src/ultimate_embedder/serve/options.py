@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Annotated
 
 from ultimate_embedder.config import (
-    HubAccess,
+    CacheDirOption,
+    OfflineOption,
     Option,
-    hub_access,
+    TrustOption,
     parse_names,
     read_options,
     serve_token_from_environment,
 )
+from ultimate_embedder.devices import DEVICE_WORDS
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find import SearchPlace, make_search_config
 from ultimate_embedder.serve.address import Address, find_address
 
 PLACE = "where it listens"
-MODELS = "models"
+SEARCH = "search and queries"
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -38,7 +41,9 @@ class ServeConfig:
     token: str | None = field(repr=False)
     allowed_hosts: tuple[str, ...]
     open: bool
-    access: HubAccess
+    place: SearchPlace
+    """What is searched, and where models are looked for."""
+    reranker: str | None
 
 
 def _folder(value: str | Path, option: str) -> Path:
@@ -92,17 +97,44 @@ def make_serve_config(
         ),
     ] = (),
     open: Annotated[bool, Option("open the page in a browser", PLACE)] = False,
-    cache_dir: Annotated[
-        str | Path | None, Option("cache folder for models", MODELS, "DIR", default="that of Hugging Face")
+    rerank: Annotated[
+        str | None,
+        Option("a reranker that searches may ask for, such as bge-reranker-v2-m3", SEARCH, "MODEL"),
     ] = None,
-    offline: Annotated[bool, Option("download nothing", MODELS)] = False,
-    trust_remote_code: Annotated[
+    devices: Annotated[
+        str | Iterable[str] | None,
+        Option(
+            f"devices of the reranker: {' | '.join(DEVICE_WORDS)}; questions are encoded on the CPU",
+            SEARCH,
+            "DEVICES",
+            default="auto",
+        ),
+    ] = None,
+    model: Annotated[
         str | Iterable[str],
-        Option("models whose own code may run", MODELS, "MODELS", read=parse_names),
+        Option(
+            "folder of a model that is not where embed found it; may be repeated",
+            SEARCH,
+            "DIR",
+            repeatable=True,
+        ),
     ] = (),
+    cache_dir: CacheDirOption = None,
+    offline: OfflineOption = False,
+    trust_remote_code: TrustOption = (),
 ) -> ServeConfig:
     """Turn the user's options into a valid `ServeConfig`, or raise a `UsageError` that says what is wrong."""
     values = read_options(make_serve_config, locals())
+    searched = make_search_config(
+        values["folder"],
+        "any",  # each request has its own
+        rerank=rerank,
+        devices=devices,
+        model=model,
+        cache_dir=cache_dir,
+        offline=offline,
+        trust_remote_code=trust_remote_code,
+    )
     address = find_address(values["host"], values["port"])
     given = values["token"] or serve_token_from_environment()
     if given is not None:
@@ -114,7 +146,6 @@ def make_serve_config(
         token=given or generated,
         allowed_hosts=tuple(name.lower() for name in values["allow_host"]),
         open=values["open"],
-        access=hub_access(
-            cache_dir=values["cache_dir"], offline=values["offline"], trusted=values["trust_remote_code"]
-        ),
+        place=searched.place,
+        reranker=rerank,
     )

@@ -11,9 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
-from ultimate_embedder.find import Hits, SearchConfig, Searcher, make_search_config
+from ultimate_embedder.find import Hits, SearchConfig, Searcher, SearchPlace, make_search_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.serve.answers import BAD_REQUEST, UNAVAILABLE, ApiError, json_answer, read_object
 from ultimate_embedder.serve.encoders import Encoders, Stamp, read_stamp
@@ -28,11 +27,11 @@ MOST_OPEN = 8  # a shard that is open has a copy on disk
 class Searching:
     """Searches on the thread that computes; collections stay open for the next question."""
 
-    def __init__(self, output: Output, encoders: Encoders, access: HubAccess, reranker: str | None) -> None:
+    def __init__(self, encoders: Encoders, place: SearchPlace, reranker: str | None) -> None:
         self.reranker = reranker
-        self._output = output
+        self._output = Output(place.output)
         self._encoders = encoders
-        self._access = access
+        self._place = place
         self._open: OrderedDict[tuple[str, ...], tuple[Stamp, Searcher]] = OrderedDict()
 
     def search(self, config: SearchConfig) -> Hits:
@@ -68,7 +67,8 @@ class Searching:
             config = make_search_config(self._output.folder, given.pop("question", ""), **given)
         except UsageError as error:
             raise ApiError(BAD_REQUEST, as_fields(str(error))) from error
-        return dataclasses.replace(config, place=dataclasses.replace(config.place, hub=self._access))
+        place = dataclasses.replace(self._place, collections=config.place.collections)
+        return dataclasses.replace(config, place=place)
 
     def _searcher(self, config: SearchConfig) -> Searcher:
         names = config.place.collections

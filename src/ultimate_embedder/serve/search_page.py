@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.find import DEFAULT_FUSION, SCORE_FUSIONS, Hit, Hits, read_recorded
+from ultimate_embedder.find import SCORE_FUSIONS, Hit, Hits, SearchRequest, read_recorded
 from ultimate_embedder.markup import escaped
 from ultimate_embedder.output import Output
 from ultimate_embedder.serve.answers import ApiError
@@ -123,14 +123,13 @@ def draw_form(choices: Choices, asked: QueryParams) -> str:
         )
     collections = _boxes("collection", choices.collections, asked.getlist("collection"))
     ways = _boxes("using", (EVERYTHING, *choices.ways), asked.getlist("using"))
-    fusions = "".join(
-        f"<option{' selected' if name == (asked.get('fusion') or DEFAULT_FUSION) else ''}>{escaped(name)}</option>"
-        for name in SCORE_FUSIONS
-    )
+    fusion = asked.get("fusion") or SearchRequest.fusion
+    fusions = "".join(f"<option{' selected' if name == fusion else ''}>{name}</option>" for name in SCORE_FUSIONS)
     rerank = ""
     if choices.reranker:
         checked = " checked" if asked.get("rerank") else ""
-        rerank = f'<label><input type="checkbox" name="rerank" value="1"{checked}> rerank with {escaped(choices.reranker)}</label>'
+        box = f'<input type="checkbox" name="rerank" value="1"{checked}>'
+        rerank = f"<label>{box} rerank with {escaped(choices.reranker)}</label>"
     return (
         '<form id="search" action="/search" method="get" role="search"><div class="ask">'
         f'<input type="search" name="q" value="{escaped(asked.get("q", ""))}" aria-label="question" '
@@ -162,7 +161,7 @@ def draw_results(columns: Sequence[Column]) -> str:
     """The columns side by side."""
     places = [_places(column) for column in columns]
     drawn = ""
-    for number, column in enumerate(columns):
+    for column in columns:
         others = [(other.way, place) for other, place in zip(columns, places, strict=True) if other is not column]
         drawn += f'<section class="column"><h2>{escaped(column.way)}</h2>{_column(column, others)}</section>'
     return f'<div class="columns">{drawn}</div>'
@@ -197,8 +196,8 @@ def _hit(hit: Hit, hits: Hits, others: Sequence[tuple[str, Mapping[str, int]]]) 
     where = " › ".join(map(escaped, [word for word in (hit.source, *hit.section) if word]))
     place = f"<small>{escaped(hit.collection)}</small>" if len(hits.collections) > 1 else ""
     return (
-        f'<article><header><b>{hit.rank}</b><span class="score">{hit.score:.3f}</span><span>{where}</span>{place}</header>'
-        f"{_text(hit.text)}<footer>{facts}<small>{escaped(hit.chunk_id)}</small></footer></article>"
+        f'<article><header><b>{hit.rank}</b><span class="score">{hit.score:.3f}</span><span>{where}</span>{place}'
+        f"</header>{_text(hit.text)}<footer>{facts}<small>{escaped(hit.chunk_id)}</small></footer></article>"
     )
 
 
@@ -207,6 +206,6 @@ def _text(words: str) -> str:
         return f'<p class="text">{_multiline(words)}</p>'
     rest, more = words[FIRST_CHARACTERS:MOST_CHARACTERS], len(words) - FIRST_CHARACTERS
     return (
-        f'<p class="text">{_multiline(words[:FIRST_CHARACTERS])} …</p><details><summary>{more:,} more characters</summary>'
-        f'<p class="text">{_multiline(rest)}</p></details>'
+        f'<p class="text">{_multiline(words[:FIRST_CHARACTERS])} …</p>'
+        f'<details><summary>{more:,} more characters</summary><p class="text">{_multiline(rest)}</p></details>'
     )

@@ -7,12 +7,14 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # another one before Python 3.11
 from typing import Any, TypeVar
 
 from ultimate_embedder.serve.answers import UNAVAILABLE, ApiError
 from ultimate_embedder.stop import abandon
 
 MOST_WAITING = 64
+LEAVE_S = 3.0
 Result = TypeVar("Result")
 
 
@@ -37,9 +39,16 @@ class Worker:
             self._thread.start()
         return await asyncio.wrap_future(outcome)
 
-    def leave(self) -> None:
-        """Wait for nothing: what ends the process must not wait for a job that runs."""
-        if self._thread is not None:
+    def leave(self, last: Callable[[], None]) -> None:
+        """Do one last job; what ends the process does not wait long for one that runs."""
+        if self._thread is None:
+            last()
+            return
+        outcome: Future[None] = Future()
+        try:
+            self._jobs.put((last, outcome), timeout=LEAVE_S)
+            outcome.result(LEAVE_S)
+        except (queue.Full, TimeoutError, FutureTimeout):
             abandon([self._thread])
 
     def _work(self) -> None:

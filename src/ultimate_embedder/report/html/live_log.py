@@ -1,4 +1,4 @@
-"""The log of the live page: what `embed -v` says of events, the latest first. Batches are left out: curves show them."""
+"""The log of the live page: what `embed -v` says of events, the latest first. Batches are in the curves."""
 
 from __future__ import annotations
 
