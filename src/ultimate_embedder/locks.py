@@ -41,6 +41,8 @@ class Rank(IntEnum):
     """The rows that a pass has counted."""
     EMIT = 100
     """The order of events. Events are emitted under most of the locks above."""
+    EVENT_LOG = 105
+    """The file of events, and what is to be added to it."""
     TELEMETRY = 110
     """The lists of events that notebooks read."""
     LIVE_VIEW = 120

@@ -8,7 +8,7 @@ from tests.report.html.conftest import Page
 from tests.simulated.test_runs import write_texts
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
-from ultimate_embedder.report.html.rollup import read_events
+from ultimate_embedder.report.html.curves import read_curves
 
 
 def test_every_device_has_a_lane_with_leases_and_memory_below_its_ceiling(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_every_device_has_a_lane_with_leases_and_memory_below_its_ceiling(tmp_pa
     summary = embed(
         chunks, out, models=models, mode="exclusive", devices="simulated:2x64MiB", exports="npy", quiet=True
     )
-    events = read_events(out / "events.jsonl")
+    events = read_curves(out / "events.jsonl")
     assert events is not None
     passes = summary.collections[0].passes
     assert {model: pace.tokens for model, pace in events.paces.items()} == {each.model: each.tokens for each in passes}

@@ -71,6 +71,11 @@ class Placement:
             return f"{copies} {'copies' if copies > 1 else 'copy'}, on {names}{shared}"
         return f"weights on the host, streamed to {names}"
 
+    @property
+    def workers(self) -> int:
+        """One for each seat."""
+        return len(self.seats)
+
     def evict(self) -> list[str]:
         """Move every copy to the host and drop wrappers; gives what is left behind all the same, in words."""
         encoders = [encoder for encoder, _ in self.seats]

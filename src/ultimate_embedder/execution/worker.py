@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ultimate_embedder.batching import Batch, Layout
-from ultimate_embedder.devices import Device
+from ultimate_embedder.devices import Device, DeviceClock
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.checking import OverflowWatch, VectorCheck, default_check
 from ultimate_embedder.execution.ladder import (
@@ -71,6 +71,7 @@ class Worker:
         self._memory_now: MemorySnapshot | None = None  # as the batch that comes next was cut by
         self._runner = BatchRunner(self._seat, fp32_encoder, report, companions, learned)
         self._idle_since = device.mark()
+        self._clock = DeviceClock(self._idle_since)
 
     @property
     def device(self) -> Device:
@@ -120,9 +121,10 @@ class Worker:
         """Wait for a batch and check its vectors; what is unusable is computed again."""
         vectors = started.fetch()
         seconds = started.ended.seconds_since(started.begun)
+        began = started.clock.began(started.begun, seconds)
         checked = self._check.check(started, vectors)
         waited = started.begun.seconds_since(started.idle_since)
-        return EncodedBatch(started, checked.vectors, checked.bad, checked.fp32_rows, waited, seconds)
+        return EncodedBatch(started, checked.vectors, checked.bad, checked.fp32_rows, waited, seconds, began)
 
     def pause(self) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
@@ -146,6 +148,7 @@ class Worker:
             before = self.device
             refuge = self._seat.move_away(self._refuges, self._fp32_encoder)
             self._idle_since = self.device.mark()
+            self._clock = DeviceClock(self._idle_since)
             self._runner.forget()
             self._memory_now = None
         self._report(
@@ -214,6 +217,7 @@ class Worker:
             idle_since=idle_since,
             begun=begun,
             ended=self._idle_since,
+            clock=self._clock,
         )
 
     def _is_packed(self, texts: TokenizedTexts, rows: np.ndarray) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.report.html.advice import RULES, find_advice
-from ultimate_embedder.report.html.rollup import Lane, RollUp, Span
+from ultimate_embedder.report.html.curves import Curves, Lane, Span
 from ultimate_embedder.summary import (
     Agreement,
     ChunkCounts,
@@ -86,7 +86,7 @@ def test_errors_missing_models_and_a_missing_end_come_first() -> None:
 def test_a_device_without_a_lease_is_idle_and_one_over_its_ceiling_is_a_problem() -> None:
     busy = Lane(leases={"m": [Span(0, 10, "docs")]}, peak_bytes={0: 12}, ceiling_bytes={0: 10})
     idle = Lane(leases={"m": [Span(0, 4, "docs")]}, peak_bytes={0: 5}, ceiling_bytes={0: 10})
-    events = RollUp(start=0, seconds=10, lanes={"cuda:0": busy, "cuda:1": idle})
+    events = Curves(start=0, seconds=10, lanes={"cuda:0": busy, "cuda:1": idle})
     over, waiting = find_advice(RunSummary(seconds=10, collections=[one_pass()]), events, ended=True)
     assert (over.level, over.symptom) == ("problem", "cuda:0 exceeded its memory ceiling")
     assert waiting.symptom == "cuda:1 had no model for 60% of the encoding time"

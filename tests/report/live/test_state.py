@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from ultimate_embedder import events
 from ultimate_embedder.report.live import RunState, RunView
+from ultimate_embedder.report.roll_up import joined, rolled_up
 from ultimate_embedder.types import ExportedFile, MemorySnapshot
 
 GB = 1_000_000_000
@@ -105,7 +107,6 @@ def tokenized(at: float, texts: int, tokens: int) -> events.WindowTokenized:
         model_pass=0,
         texts=texts,
         tokens=tokens,
-        truncated=0,
         seconds=0.1,
     )
 
@@ -219,6 +220,34 @@ def test_models_that_have_not_begun_wait() -> None:
 def test_texts_without_a_usable_vector_count_as_done_with() -> None:
     (row,) = view(started(), batch(1.0, 900), batch(2.0, 60, bad_rows=40)).passes
     assert (row.done, row.share) == (960, 1.0)
+
+
+def test_batches_that_were_added_up_give_the_same_rows() -> None:
+    batches = [batch(float(at), wait_seconds=0.2, began=START + at - 0.8, forward_seconds=0.8) for at in range(1, 9)]
+    together = functools.reduce(joined, map(rolled_up, batches))
+    single, rolled = (view(lease(), started(), tokenized(0.0, 1000, 50_000), *given) for given in (batches, [together]))
+    assert (single.passes[0].done, single.passes[0].share, single.passes[0].tokens) == (800, 0.8, 40_000)
+    assert (rolled.passes[0].done, rolled.passes[0].share, rolled.passes[0].tokens) == (800, 0.8, 40_000)
+    assert (rolled.passes[0].batch_rows, rolled.passes[0].batch_tokens) == (100, 6000)
+    assert rolled.passes[0].eta_seconds == pytest.approx(single.passes[0].eta_seconds, rel=0.1)
+    for before, after in zip(single.devices, rolled.devices, strict=True):
+        assert (after.held_bytes, after.peak_bytes) == (before.held_bytes, before.peak_bytes)
+        assert after.tokens_per_second == pytest.approx(before.tokens_per_second, rel=0.1)
+        assert after.idle_share == pytest.approx(before.idle_share, abs=0.05)
+
+
+def test_mitigations_that_were_added_up_are_counted() -> None:
+    several = dataclasses.replace(mitigated(1.0, "oom_bisect", model="minilm"), times=40, until=START + 9)
+    (notice,) = view(mitigated(0.5, "oom_bisect", model="minilm"), several).mitigations
+    assert (notice.times, notice.at, notice.last_at) == (41, START + 0.5, START + 9)
+
+
+def test_a_device_is_listed_from_the_time_it_is_opened() -> None:
+    opened = events.DeviceOpened(
+        timestamp=START, device="cuda:0", total_bytes=16 * GB, ceiling_bytes=12 * GB, ceiling_reason="the default"
+    )
+    (device,) = view(opened).devices
+    assert (device.held_bytes, device.ceiling_bytes, device.ceiling_reason) == (None, 12 * GB, "the default")
 
 
 # shares never go back

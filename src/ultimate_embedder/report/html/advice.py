@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ultimate_embedder.report.html.curves import Curves
 from ultimate_embedder.report.html.facts import OUT_OF_MEMORY, About, Facts, find_facts
-from ultimate_embedder.report.html.rollup import RollUp
 from ultimate_embedder.summary import RunSummary
 
 Level = Literal["problem", "look", "note"]
@@ -210,7 +210,7 @@ RULES = (
 )
 
 
-def find_advice(summary: RunSummary, events: RollUp | None, *, ended: bool) -> list[Advice]:
+def find_advice(summary: RunSummary, events: Curves | None, *, ended: bool) -> list[Advice]:
     """Every rule that applies, the worst first; of one rule at most some, and how many more."""
     facts = find_facts(summary, events, ended=ended)
     found: list[Advice] = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ultimate_embedder.report.html.rollup import BINS, Pace, RollUp
+from ultimate_embedder.report.html.curves import BINS, Curves, Pace
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, plot, ranges, steps, ticks, time_axis
 from ultimate_embedder.report.html.words import text
 
 MOST_STRIPS = 8
 
 
-def draw_throughput(events: RollUp, hues: Mapping[str, str]) -> str:
+def draw_throughput(events: Curves, hues: Mapping[str, str]) -> str:
     """Tokens per second. Tokens, as batches come longest first: texts per second rise even at a constant speed."""
     width = events.seconds / BINS
     paces = _largest(events)
@@ -26,7 +26,7 @@ def draw_throughput(events: RollUp, hues: Mapping[str, str]) -> str:
     return strips + time_axis(events.seconds) if strips else ""
 
 
-def draw_batches(events: RollUp, hues: Mapping[str, str]) -> str:
+def draw_batches(events: Curves, hues: Mapping[str, str]) -> str:
     """Rows of batches: a line from the smallest to the largest, and a dot at the mean."""
     paces = _largest(events)
     most = max((values[1] for pace in paces.values() for values in pace.rows_in.values()), default=0)
@@ -42,13 +42,13 @@ def draw_batches(events: RollUp, hues: Mapping[str, str]) -> str:
     return strips + time_axis(events.seconds) if strips else ""
 
 
-def _largest(events: RollUp) -> dict[str, Pace]:
+def _largest(events: Curves) -> dict[str, Pace]:
     largest = sorted(events.paces.items(), key=lambda item: -item[1].tokens)[:MOST_STRIPS]
     chosen = {model for model, _ in largest}
     return {model: pace for model, pace in events.paces.items() if model in chosen}
 
 
-def _scale(events: RollUp, most: float) -> tuple[Scale, dict[float, str]]:
+def _scale(events: Curves, most: float) -> tuple[Scale, dict[float, str]]:
     top = max(most, 1e-9) * HEADROOM
     return Scale(events.seconds, top), {at: _short(at) for at in ticks(top, 3)}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ultimate_embedder.report.html.rollup import CPU, HOST, RollUp
+from ultimate_embedder.report.html.curves import CPU, HOST, Curves
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
@@ -16,7 +16,7 @@ Facts = dict[str, Any]
 OUT_OF_MEMORY = "oom"  # all steps of the ladder together
 
 
-def find_facts(summary: RunSummary, events: RollUp | None, *, ended: bool) -> dict[About, list[Facts]]:
+def find_facts(summary: RunSummary, events: Curves | None, *, ended: bool) -> dict[About, list[Facts]]:
     """All facts of a run; those of devices are in its events."""
     return {
         "run": [_run(summary, ended)],
@@ -107,7 +107,7 @@ def _mitigations(summary: RunSummary) -> Iterator[Facts]:
         yield {"kind": kind, "device": device, "model": model, "times": times, "reason": reasons[key]}
 
 
-def _devices(summary: RunSummary, events: RollUp | None) -> Iterator[Facts]:
+def _devices(summary: RunSummary, events: Curves | None) -> Iterator[Facts]:
     lanes = {name: lane for name, lane in (events.lanes if events else {}).items() if name != HOST}
     spans = [span for lane in lanes.values() for rows in lane.leases.values() for span in rows]
     encoding = max((span.end for span in spans), default=0.0) - min((span.begin for span in spans), default=0.0)

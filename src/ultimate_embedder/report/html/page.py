@@ -6,7 +6,7 @@ from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
-from ultimate_embedder.report.html.rollup import RollUp
+from ultimate_embedder.report.html.curves import Curves
 from ultimate_embedder.report.html.style import CSS
 from ultimate_embedder.report.html.timeline import draw_timeline
 from ultimate_embedder.report.html.words import duration, text
@@ -19,7 +19,7 @@ SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True) -> str:
+def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
     """The page of a run; without `events` it has no curves, and says so."""
     names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
     hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
@@ -45,7 +45,7 @@ def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True)
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
         ("Time by stage", "All collections on one scale.", sections.stages(summary)),
-        ("Slowest batches", "The longest forwards.", sections.slowest(events) if events else ""),
+        ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
         ("Exports", "What is on disk.", sections.exports(summary)),
         ("How it was run", "To do it again.", sections.how(summary)),
     )
@@ -108,7 +108,7 @@ def _listed(names: list[str], most: int = 4) -> str:
     return (", ".join(names[:most]) or "nothing") + more
 
 
-def _about_events(events: RollUp | None) -> str:
+def _about_events(events: Curves | None) -> str:
     if events is None:
         words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
     elif events.damaged_lines:

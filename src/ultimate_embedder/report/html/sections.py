@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from ultimate_embedder.report.html.advice import Advice
-from ultimate_embedder.report.html.rollup import RollUp
 from ultimate_embedder.report.html.words import duration, marked, number, pairs, share, size, table, text
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSummary, RunSummary
 
@@ -176,21 +175,21 @@ def stages(summary: RunSummary) -> str:
     return f'<p class="legend">{legend}</p>{drawn}{_more(len(summary.collections))}' if drawn else ""
 
 
-def slowest(events: RollUp) -> str:
-    """The batches with the longest forward."""
-    rows = [
-        [
-            f"{each.seconds:.2f}",
-            f"{text(each.model)}<small>{text(each.collection)}</small>",
-            text(each.device),
-            f"{each.rows:,}",
-            f"{each.longest:,}",
-            f"{each.tokens:,}",
-            f"{each.at:.1f}",
-        ]
-        for each in events.slowest
-    ]
-    return table(["#seconds", "model", "device", "#rows", "#longest", "#tokens", "#at, s"], rows) if rows else ""
+def slowest(summary: RunSummary, start: float | None) -> str:
+    """The batches with the longest forward; when they began is told from the start of the run, if that is known."""
+    rows = []
+    for index, each in enumerate(summary.slowest_batches):
+        key = f"slowest_batches.{index}"
+        rows.append(
+            [
+                number(each.seconds, f"{key}.seconds", 2),
+                f"{text(each.model)}<small>{text(each.collection)}</small>",
+                text(each.device),
+                *(number(getattr(each, name), f"{key}.{name}") for name in ("rows", "longest", "tokens")),
+                f"{max(0.0, each.began - start):.1f}" if start else NOT_ENDED,
+            ]
+        )
+    return table(["#seconds", "model", "device", "#rows", "#longest", "#tokens", "#began, s"], rows) if rows else ""
 
 
 def exports(summary: RunSummary) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ultimate_embedder.execution import MITIGATIONS
-from ultimate_embedder.report.html.rollup import CPU, HOST, SLICES, Lane, RollUp, Span
+from ultimate_embedder.report.html.curves import CPU, HOST, SLICES, Curves, Lane, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
 from ultimate_embedder.summary import MitigationSummary, RunSummary
@@ -47,7 +47,7 @@ class Step:
         return ("◆", "bad") if "oom" in self.kind or "lost" in self.kind or "left" in self.kind else ("▼", "")
 
 
-def draw_timeline(summary: RunSummary, events: RollUp | None, hues: Mapping[str, str]) -> str:
+def draw_timeline(summary: RunSummary, events: Curves | None, hues: Mapping[str, str]) -> str:
     """All lanes on one axis, and the list of mitigations; nothing if events are missing and nothing was done."""
     found = [each for collection in summary.collections for each in collection.mitigations]
     taken = [_step(each, events.start if events else each.timestamp) for each in found]
@@ -82,7 +82,7 @@ def _top(lane: Lane) -> float:
     return max([1, *lane.ceiling_bytes.values(), *lane.held_bytes.values(), *lane.peak_bytes.values()])
 
 
-def _lane(name: str, lane: Lane, events: RollUp, hues: Mapping[str, str], taken: list[Step], top: float) -> str:
+def _lane(name: str, lane: Lane, events: Curves, hues: Mapping[str, str], taken: list[Step], top: float) -> str:
     scale = Scale(events.seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
     limit = "memory" if name == CPU else "ceiling"
@@ -98,11 +98,11 @@ def _lane(name: str, lane: Lane, events: RollUp, hues: Mapping[str, str], taken:
     return f'<div class="lane"><h3>{text(name)} <small>{words}</small></h3>{_rows(lane, events, hues)}{memory}</div>'
 
 
-def _moments(values: Mapping[int, int], events: RollUp) -> list[tuple[float, float]]:
+def _moments(values: Mapping[int, int], events: Curves) -> list[tuple[float, float]]:
     return [(place / SLICES * events.seconds, value) for place, value in sorted(values.items())]
 
 
-def _rows(lane: Lane, events: RollUp, hues: Mapping[str, str]) -> str:
+def _rows(lane: Lane, events: Curves, hues: Mapping[str, str]) -> str:
     """A row of bars for each model, with its leases as a line above its passes."""
     rows = ""
     for row in dict.fromkeys([*lane.leases, *lane.passes]):
@@ -113,7 +113,7 @@ def _rows(lane: Lane, events: RollUp, hues: Mapping[str, str]) -> str:
     return rows
 
 
-def _bar(kind: str, row: str, span: Span, events: RollUp) -> str:
+def _bar(kind: str, row: str, span: Span, events: Curves) -> str:
     what = f"{span.merged:,} times" if span.merged > 1 else span.label
     tip = f"{row}, {kind} ({what}): {span.begin:.1f} s to {span.end:.1f} s{'' if span.ended else ', not finished'}"
     width = (span.end - span.begin) / events.seconds

@@ -19,10 +19,15 @@ class DeviceUse:
         self.leased_by: dict[tuple[str | None, str], str] = {}
         """By collection and model: the model as it is shown."""
         self.lost: str | None = None
+        self._ceiling_reason: str | None = None
         self._held: int | None = None
         self._ceiling: int | None = None
         self._peak: int | None = None
         self._tokens, self._busy, self._waited = Recent(), Recent(), Recent()
+
+    def open(self, ceiling_bytes: int, reason: str) -> None:
+        """It may be used, up to a ceiling."""
+        self._ceiling, self._ceiling_reason = whole(ceiling_bytes), reason
 
     def read_memory(self, memory: MemorySnapshot, *, peak: bool = False) -> None:
         """Note the memory; with `peak`, also the most since it was last reset."""
@@ -48,6 +53,7 @@ class DeviceUse:
             name=self.name,
             held_bytes=self._held,
             ceiling_bytes=self._ceiling,
+            ceiling_reason=self._ceiling_reason,
             peak_bytes=self._peak,
             tokens_per_second=self._tokens.rate(now, SPAN_S),
             idle_share=self._idle_share(now),

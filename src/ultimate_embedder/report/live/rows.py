@@ -19,6 +19,8 @@ class DeviceRow:
     """Memory in use, by this run and by others; None before it was read."""
     ceiling_bytes: int | None
     """The most that may be in use; the memory of the machine for the CPU."""
+    ceiling_reason: str | None
+    """Why not more of it may be used."""
     peak_bytes: int | None
     """The most that was in use in this run."""
     tokens_per_second: float

@@ -23,6 +23,9 @@ MOST_LEASES = 64
 DEVICE_LOST = "device_lost"
 INTERRUPTED = "interrupted"  # the error of a run that was ended by a second Ctrl-C
 PassKey = tuple[str | None, int]
+_OfPass = (
+    events.PassStarted | events.WindowTokenized | events.BatchEncoded | events.BatchesEncoded | events.PassFinished
+)
 
 
 class RunState:
@@ -41,10 +44,13 @@ class RunState:
     one thread and looks from another has a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after: RunState | None = None) -> None:
+        """`after` is the state of a run that this one may go on with: what it has reached is not lost."""
+        self._after = after
         self._reached: dict[tuple[str | None, str], float] = {}
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
+            events.DeviceOpened: self._device_opened,
             events.CollectionsFound: self._collections_found,
             events.CollectionStarted: self._collection_started,
             events.ChunksRead: self._chunks_read,
@@ -57,10 +63,12 @@ class RunState:
             events.ModelLoaded: self._loaded,
             events.ModeChosen: self._mode_chosen,
             events.LeaseAcquired: self._lease_acquired,
+            events.ModelPlaced: self._model_placed,
             events.LeaseReleased: self._lease_released,
             events.PassStarted: self._pass_started,
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
+            events.BatchesEncoded: self._batches_encoded,
             events.BatchStalled: self._batch_stalled,
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
@@ -100,7 +108,7 @@ class RunState:
         if not abs(event.timestamp) < LATEST:  # also where it is not a number
             return
         if isinstance(event, events.RunStarted):
-            self._keep_reached()
+            self._keep_reached(event)
             self._begin_anew()
         self._at = event.timestamp if self._at is None else max(self._at, event.timestamp)
         if self._started_at is None:
@@ -114,6 +122,11 @@ class RunState:
     def status(self) -> RunStatus:
         """How the run is, as far as its events tell."""
         return self._status
+
+    @property
+    def started_at(self) -> float | None:
+        """When the run began; None before that."""
+        return self._started_at
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """`view(now)` as plain JSON data."""
@@ -247,21 +260,29 @@ class RunState:
             self._passes[key] = PassProgress(shown(collection), shown(model), number)
         return self._passes[key]
 
+    def _pass_of(self, event: _OfPass) -> PassProgress:
+        return self._pass(event.collection, event.model, event.model_pass)
+
     def _drop_pass(self) -> None:
         """Forget the first pass that is over, or the first of all."""
         over = [key for key, each in self._passes.items() if each.state == "finished"]
         del self._passes[over[0] if over else next(iter(self._passes))]
         self._leave_out("passes")
 
-    def _keep_reached(self) -> None:
-        """What was reached before a run ends and another goes on with it."""
-        reached = {
-            (key[0], each.fingerprint): each.share for key, each in self._passes.items() if each.fingerprint is not None
-        }
-        self._reached = dict(list({**self._reached, **reached}.items())[-MOST_PASSES:])
+    def _keep_reached(self, event: events.RunStarted) -> None:
+        """Keep what was reached before another run goes on with it; not if its own events are read once more."""
+        before, self._after = self._after, None
+        for state in (before, self):
+            if state is not None and state.started_at != event.timestamp:
+                self._reached |= state._reached | {
+                    (key[0], each.fingerprint): each.share
+                    for key, each in state._passes.items()
+                    if each.fingerprint is not None
+                }
+        self._reached = dict(list(self._reached.items())[-MOST_PASSES:])
 
     def _pass_started(self, event: events.PassStarted) -> None:
-        current = self._pass(event.collection, event.model, event.model_pass)
+        current = self._pass_of(event)
         devices = tuple(map(shown, event.devices[:MOST_DEVICES]))
         # of an earlier run what is stored counts; one that begins with nothing begins at nothing
         before = self._reached.get((event.collection, event.fingerprint), 0.0) if event.stored_texts > 0 else 0.0
@@ -269,24 +290,40 @@ class RunState:
         current.begin(event, devices, shown(event.dtype), reached, event.timestamp)
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
-        self._pass(event.collection, event.model, event.model_pass).tokenize(event.texts, event.tokens)
+        self._pass_of(event).tokenize(event.texts, event.tokens)
 
     def _batch_encoded(self, event: events.BatchEncoded) -> None:
-        current = self._pass(event.collection, event.model, event.model_pass)
         took, waited, at = amount(event.forward_seconds), amount(event.wait_seconds), event.timestamp
-        begin = at - took
-        current.encode(event.texts, event.bad_rows, event.tokens, begin, at)
-        current.note_batch(event.rows, event.planned_rows, event.padded_tokens)
+        begin = min(at, amount(event.began)) if event.began is not None else at - took
+        self._pass_of(event).note_batch(event.rows, event.planned_rows, event.padded_tokens)
+        self._encoded(event, took, begin, min(at, begin + took))
         if device := self._device(event.device):
-            device.work(event.tokens, took, begin, at)
             device.wait(waited, begin - waited, begin)
+
+    def _batches_encoded(self, event: events.BatchesEncoded) -> None:
+        took, waited, at = amount(event.forward_seconds), amount(event.wait_seconds), event.timestamp
+        begin, batches = min(at, amount(event.began)), max(1, whole(event.batches))
+        tokens = whole(event.padded_tokens) // batches
+        # of many batches the mean is told: what was planned is known of single ones
+        rows = whole(event.rows) // batches
+        self._pass_of(event).note_batch(rows, rows, tokens)
+        self._encoded(event, took, begin, at)
+        if device := self._device(event.device):
+            device.wait(waited, begin, at)
+
+    def _encoded(
+        self, event: events.BatchEncoded | events.BatchesEncoded, took: float, begin: float, end: float
+    ) -> None:
+        self._pass_of(event).encode(event.texts, event.bad_rows, event.tokens, begin, end)
+        if device := self._device(event.device):
+            device.work(event.tokens, took, begin, end)
         self._memory(event.memory, peak=True)
 
     def _batch_stalled(self, event: events.BatchStalled) -> None:
         self._memory(event.memory)
 
     def _pass_finished(self, event: events.PassFinished) -> None:
-        self._pass(event.collection, event.model, event.model_pass).finish(event.timestamp)
+        self._pass_of(event).finish(event.timestamp)
 
     def _device(self, name: str) -> DeviceUse | None:
         if name not in self._devices:
@@ -309,6 +346,14 @@ class RunState:
         for name in event.devices[:MOST_DEVICES]:
             if device := self._device(name):
                 device.leased_by[key], device.lost = shown(event.model), None
+        for memory in event.memory[:MOST_DEVICES]:
+            self._memory(memory)
+
+    def _device_opened(self, event: events.DeviceOpened) -> None:
+        if device := self._device(event.device):
+            device.open(event.ceiling_bytes, shown(event.ceiling_reason))
+
+    def _model_placed(self, event: events.ModelPlaced) -> None:
         for memory in event.memory[:MOST_DEVICES]:
             self._memory(memory)
 
@@ -365,6 +410,8 @@ class RunState:
             words=mitigation_words(event),
             model=None if model is None else shown(model),
             device=shown(device) if isinstance(device, str) else None,
+            times=max(1, whole(event.times)) if isinstance(event, events.Mitigated) else 1,
+            until=event.until if isinstance(event, events.Mitigated) else None,
         )
         if event.kind == FRESH_PROCESS.kind:  # the one before has no leases any more
             for key in list(self._leases):
