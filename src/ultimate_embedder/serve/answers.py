@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
+from ultimate_embedder.markup import escaped
 from ultimate_embedder.terminal import printable, valid_unicode
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
@@ -35,8 +37,12 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
     return Response(orjson.dumps(content, option=WRITE_JSON), status, headers, "application/json")
 
 
-def error_answer(error: ApiError) -> Response:
-    """An error as clients of OpenAI expect it."""
+def error_answer(error: ApiError, headers: Headers) -> Response:
+    """An error as clients of OpenAI expect it; a small page for a browser that was sent here."""
+    if "text/html" in headers.get("accept", ""):
+        words = f"<h1>{error.status}</h1><p>{escaped(error.message)}</p>"
+        page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{error.status}</title>{words}'
+        return HTMLResponse(page, error.status, error.headers)
     kind = "server_error" if error.status >= FAILED else "invalid_request_error"
     # texts of requests and of outputs may be in a message
     message = printable(valid_unicode(error.message))

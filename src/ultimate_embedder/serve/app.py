@@ -20,8 +20,8 @@ from ultimate_embedder.serve.answers import FAILED, UNAVAILABLE, ApiError, error
 from ultimate_embedder.serve.embeddings import EmbeddingsApi
 from ultimate_embedder.serve.encoders import Encoders
 from ultimate_embedder.serve.guard import Access, Guard
-from ultimate_embedder.serve.live import Drawn, LiveView
 from ultimate_embedder.serve.options import ServeConfig
+from ultimate_embedder.serve.run_pages import RunPages
 from ultimate_embedder.serve.search import SearchApi, Searching
 from ultimate_embedder.serve.search_page import SearchPage
 from ultimate_embedder.serve.static import static_file
@@ -58,11 +58,14 @@ def make_app(site: Site) -> ASGIApp:
     """The application of a site, guarded."""
     embeddings = EmbeddingsApi(site.output, site.encoders, site.worker)
     search, search_page = SearchApi(site.searching, site.worker), SearchPage(site.output, site.searching, site.worker)
-    live = LiveView(lambda: Drawn("x", {}), site.stopping)
+    run = RunPages(site.output, site.encoders.states, site.stopping)
     routes = [
-        Route("/", live.page),
-        Route("/live", live.stream),
-        Route("/live/check", live.check),
+        Route("/", run.live.page),
+        Route("/live", run.live.stream),
+        Route("/live/check", run.live.check),
+        Route("/state", run.state),
+        Route("/metrics", run.metrics),
+        Route("/report", run.report),
         Route("/search", search_page.page),
         Route("/search", search.search, methods=["POST"]),
         Route("/search/results", search_page.results),
@@ -81,17 +84,18 @@ def make_app(site: Site) -> ASGIApp:
 
 
 async def _api_error(request: Request, error: ApiError) -> Response:
-    return error_answer(error)
+    return error_answer(error, request.headers)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}."
-    return error_answer(ApiError(error.status_code, message, headers=error.headers))
+    return error_answer(ApiError(error.status_code, message, headers=error.headers), request.headers)
 
 
 async def _own_error(request: Request, error: UltimateEmbedderError) -> Response:
-    return error_answer(ApiError(UNAVAILABLE, str(error)))
+    return error_answer(ApiError(UNAVAILABLE, str(error)), request.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    return error_answer(ApiError(FAILED, f"{type(error).__name__}; the server's log has more.", code="internal_error"))
+    message = f"{type(error).__name__}: what the server printed says more."
+    return error_answer(ApiError(FAILED, message, code="internal_error"), request.headers)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -88,8 +89,13 @@ def read_stamp(output: Output, collections: Sequence[str] | None = None) -> Stam
     for name in output.collections if collections is None else collections:
         own = output.collection(name)
         places += [own.export_journal, own.points_file]
+    return file_stamps(places)
+
+
+def file_stamps(paths: Iterable[Path]) -> Stamp:
+    """What changes when one of these files is written, appears or is deleted."""
     found: list[object] = []
-    for path in places:
+    for path in paths:
         try:
             about = path.stat()
             found.append((str(path), about.st_ino, about.st_size, about.st_mtime_ns))

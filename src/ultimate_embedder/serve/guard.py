@@ -92,7 +92,7 @@ class Guard:
             # a request that only reads has no body; its messages say whether the client is still there
             await self._app(scope, receive if scope["method"] in READING else _bounded(receive), guarded)
         except ApiError as refused:  # before anything was sent: bodies are read first
-            await error_answer(refused)(scope, receive, guarded)
+            await error_answer(refused, Headers(scope=scope))(scope, receive, guarded)
 
     def _judge(self, scope: Scope) -> Response | None:
         """What is answered at once; None if the request may pass."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ultimate_embedder._version import __version__
+from ultimate_embedder.report import LiveParts
 from ultimate_embedder.serve.answers import UNAVAILABLE, ApiError, json_answer
 from ultimate_embedder.serve.pages import live_page
 
@@ -21,25 +21,17 @@ STILL_HERE_S = 15.0  # proxies close connections on which nothing is sent
 MOST_VIEWERS = 32
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """The live page at one moment."""
-
-    title: str
-    parts: dict[str, str]
-
-
 class LiveView:
     """Draws the page once a second at most, for however many browsers, and only while one looks."""
 
-    def __init__(self, draw: Callable[[], Drawn], stopping: asyncio.Event) -> None:
+    def __init__(self, draw: Callable[[], LiveParts], stopping: asyncio.Event) -> None:
         self._draw = draw
         self._stopping = stopping
         self._viewers = 0
         self._one = asyncio.Lock()
-        self._drawn: tuple[float, Drawn] | None = None
+        self._drawn: tuple[float, LiveParts] | None = None
 
-    async def now(self) -> Drawn:
+    async def now(self) -> LiveParts:
         """The page as it is now."""
         async with self._one:
             if self._drawn is None or time.monotonic() - self._drawn[0] >= EVERY_S:

@@ -189,10 +189,10 @@ def _hit(hit: Hit, hits: Hits, others: Sequence[tuple[str, Mapping[str, int]]]) 
         if len(hits.legs) > 1 or hits.reranked
     ]
     before = [f"before reranking {hit.rank_before}"] if hit.rank_before is not None else []
-    also = [f"{escaped(way)} {places[hit.point_id]}" for way, places in others if hit.point_id in places]
+    also = [f"no. {places[hit.point_id]} in {escaped(way)}" for way, places in others if hit.point_id in places]
     only = ["only here"] if others and not also else []
     facts = "".join(f"<span>{word}</span>" for word in [*legs, *before])
-    facts += "".join(f'<span class="also">{word}</span>' for word in [*(f"also {word}" for word in also), *only])
+    facts += "".join(f'<span class="also">{word}</span>' for word in [*also, *only])
     where = " › ".join(map(escaped, [word for word in (hit.source, *hit.section) if word]))
     place = f"<small>{escaped(hit.collection)}</small>" if len(hits.collections) > 1 else ""
     return (
@@ -204,8 +204,9 @@ def _hit(hit: Hit, hits: Hits, others: Sequence[tuple[str, Mapping[str, int]]]) 
 def _text(words: str) -> str:
     if len(words) <= FIRST_CHARACTERS:
         return f'<p class="text">{_multiline(words)}</p>'
-    rest, more = words[FIRST_CHARACTERS:MOST_CHARACTERS], len(words) - FIRST_CHARACTERS
+    end = max(words.rfind(" ", 0, FIRST_CHARACTERS), FIRST_CHARACTERS // 2)  # not within a word
+    rest, more = words[end:MOST_CHARACTERS], len(words) - end
     return (
-        f'<p class="text">{_multiline(words[:FIRST_CHARACTERS])} …</p>'
+        f'<p class="text">{_multiline(words[:end])} …</p>'
         f'<details><summary>{more:,} more characters</summary><p class="text">{_multiline(rest)}</p></details>'
     )

@@ -5,34 +5,58 @@ from __future__ import annotations
 import shlex
 
 from ultimate_embedder.report.html.words import duration, pairs, share, size, table, text
-from ultimate_embedder.report.live import Activity, DeviceRow, Notice, PassRow, RunView
+from ultimate_embedder.report.live import Activity, DeviceRow, Look, Notice, PassRow, RunView
+from ultimate_embedder.report.live.lines import percent, rough
 from ultimate_embedder.terminal import counted
 
 MOST_PASSES = 60
 MOST_COLLECTIONS = 40
 MOST_NOTICES = 40
-SIGNS = {"waiting": "…", "running": "▶", "finished": "✓", "stopped": "‖", "failed": "✕", "killed": "✕"}
+SIGNS = {"waiting": "…", "running": "▶", "finished": "✓", "stopped": "‖", "not_running_here": "?"}
 STYLES = {"finished": "completed", "stopped": "partial", "failed": "failed", "killed": "failed"}
-WORDS = {
-    "waiting": "No run yet",
-    "running": "Running",
-    "finished": "Completed",
-    "stopped": "Stopped",
-    "failed": "Failed",
-    "killed": "Killed",
-}
 
 
-def draw_head(view: RunView, status: str, note: str) -> str:
-    """How the run is, and its most important numbers; `note` says what else is known of it."""
-    told = f"{WORDS[status]} <small>{text(note)}</small>" if note else WORDS[status]
+def draw_head(look: Look) -> str:
+    """How the run is, and its most important numbers."""
+    view, status = look.view, look.verdict.status
     where = f"<p>{text(view.chunks)} → {text(view.output)}</p>" if view.output else ""
-    error = f'<p class="broken">{text(view.error)}</p>' if view.error else ""
     command = f"<pre>{text(shlex.join(view.command))}</pre>" if view.command else ""
+    damaged = ""
+    if look.damaged_lines:
+        damaged = f'<p class="broken">{counted(look.damaged_lines, "line")} of the log cannot be read.</p>'
     return (
-        f'<div class="status {STYLES.get(status, "running")}"><b aria-hidden="true">{SIGNS[status]}</b>{told}</div>'
-        f"<h1>{text(_title(view))}</h1>{where}{error}{_figures(view, status)}{command}"
+        f'<div class="status {STYLES.get(status, "running")}"><b aria-hidden="true">{SIGNS.get(status, "✕")}</b>'
+        f"{text(_upper(look.verdict.words))}</div>"
+        f"<h1>{text(_title(view))}</h1>{where}{damaged}{_figures(look)}{command}"
     )
+
+
+def draw_problem(why: str) -> str:
+    """The head where there is nothing to show."""
+    return f'<h1>Nothing to show</h1><p class="broken">{text(why)}</p>'
+
+
+def title_of(look: Look) -> str:
+    """The title of the page: how far the run is, for a tab that is not looked at."""
+    view, status = look.view, look.verdict.status.replace("_", " ")
+    done = f"{percent(_whole(view))} " if view.passes and not look.verdict.is_over else ""
+    return f"{done}{status}: {look.folder.name}"
+
+
+def seconds_of(look: Look) -> float:
+    """How long the run has taken, or had when it was last heard of."""
+    view = look.view
+    if look.verdict.status in ("killed", "not_running_here"):
+        return max(0.0, (view.at or 0.0) - (view.started_at or 0.0))
+    return view.seconds
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _whole(view: RunView) -> float:
+    return sum(each.share for each in view.passes) / len(view.passes)
 
 
 def _title(view: RunView) -> str:
@@ -44,31 +68,30 @@ def _title(view: RunView) -> str:
     return f"{done:,} of {counted(texts, 'text')} encoded{of_models}"
 
 
-def _figures(view: RunView, status: str) -> str:
+def _figures(look: Look) -> str:
+    view = look.view
     if view.started_at is None:
         return ""
-    items = [("time", duration(view.seconds))]
+    items = [("time", duration(seconds_of(look)))]
     if view.passes:
-        whole = sum(each.share for each in view.passes) / len(view.passes)
-        items.append(("passes", share(whole)))
-    if status == "running":
-        rate = sum(each.tokens_per_second for each in view.devices)
-        items.append(("tokens/s now", f"{rate:,.0f}"))
-        left = [each.eta_seconds for each in view.passes if each.eta_seconds is not None]
-        if left:
-            items.append(("running passes need", duration(max(left))))
+        items.append(("progress", percent(_whole(view))))
+    if look.verdict.status == "running":
+        items.append(("tokens/s now", f"{sum(each.tokens_per_second for each in view.devices):,.0f}"))
+        if left := [each.eta_seconds for each in view.passes if each.eta_seconds is not None]:
+            items.append(("running passes need", rough(max(left))))
     total = view.collections_total if view.collections_total is not None else len(view.collections)
     items.append(("collections", f"{view.collections_done:,} of {total:,}"))
     items.append(("mitigations", f"{sum(each.times for each in view.mitigations):,}"))
     return pairs([(name, text(value)) for name, value in items], "top")
 
 
-def draw_devices(view: RunView) -> str:
-    """A card for each device: memory against its ceiling, speed, idle time, who has it."""
-    return f'<div class="cards">{"".join(map(_device, view.devices))}</div>' if view.devices else ""
+def draw_devices(look: Look) -> str:
+    """A card for each device: memory against its ceiling, and while the run goes on speed, idle time and who has it."""
+    cards = "".join(_device(row, look.verdict.is_over) for row in look.view.devices)
+    return f'<div class="cards">{cards}</div>' if cards else ""
 
 
-def _device(row: DeviceRow) -> str:
+def _device(row: DeviceRow, is_over: bool) -> str:
     held, ceiling = row.held_bytes, row.ceiling_bytes
     if held is None:
         memory = '<p class="soft">memory was not read yet</p>'
@@ -79,10 +102,11 @@ def _device(row: DeviceRow) -> str:
         memory = _bar(held / ceiling if ceiling else 0.0, f"memory {words}{peak}", marker)
     facts = [("tokens/s", f"{row.tokens_per_second:,.0f}")]
     if row.idle_share is not None:
-        facts.append(("idle", share(row.idle_share)))
+        facts.append(("idle", f"{row.idle_share:.0%}"))
     facts.append(("leased by", text(", ".join(row.models) or "nobody")))
+    facts = [] if is_over else facts
     lost = f'<p class="broken">lost: {text(row.lost)}</p>' if row.lost else ""
-    return f'<div class="card"><h3>{text(row.name)}</h3>{memory}{pairs(facts)}{lost}</div>'
+    return f'<div class="card"><h3>{text(row.name)}</h3>{memory}{pairs(facts) if facts else ""}{lost}</div>'
 
 
 def _bar(part: float, words: str, marker: float | None = None) -> str:
@@ -108,10 +132,10 @@ def draw_passes(view: RunView) -> str:
 
 
 def _pass(row: PassRow) -> list[str]:
-    words = f"{row.done:,} of {counted(row.texts, 'text')}, {share(row.share)}"
+    words = f"{row.done:,} of {counted(row.texts, 'text')}, {percent(row.share)}"
     stored = f"<small>{row.stored:,} were stored before</small>" if row.stored else ""
     again = f"<small>began again {counted(row.restarts, 'time')}</small>" if row.restarts else ""
-    left = duration(row.eta_seconds) if row.eta_seconds is not None else "done" if row.state == "finished" else "–"
+    left = rough(row.eta_seconds) if row.eta_seconds is not None else "done" if row.state == "finished" else "–"
     batch = f"{counted(row.batch_rows, 'row')}<small>{row.batch_tokens:,} tokens</small>" if row.batch_rows else "–"
     return [
         f"{text(row.model)}<small>{text(row.collection)}</small>",
@@ -133,10 +157,10 @@ def _activity(row: Activity) -> str:
     of = f" of {_amount(row.total, row.unit)}" if row.total is not None else ""
     done = f"{_amount(row.done, row.unit)}{of}" if row.done or row.total else ""
     rate = f"{_amount(row.per_second, row.unit)}/s" if row.per_second and row.unit else ""
-    left = f"{duration(row.eta_seconds)} left" if row.eta_seconds is not None else ""
+    left = f"{rough(row.eta_seconds)} left" if row.eta_seconds is not None else ""
     words = ", ".join(word for word in (done, rate, left) if word)
     bar = _bar(row.share, words) if row.share is not None else f"<small>{text(words)}</small>" if words else ""
-    return f"<li>{text(row.words)} <small>for {duration(row.seconds)}</small>{bar}</li>"
+    return f"<li>{text(row.words)} <small>for {rough(row.seconds)}</small>{bar}</li>"
 
 
 def _amount(value: float, unit: str) -> str:
