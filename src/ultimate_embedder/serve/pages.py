@@ -14,7 +14,7 @@ SECTIONS = (
     (
         "devices",
         "Devices",
-        "Memory against the ceiling; a line at the peak. Speed and idle time of the last half minute.",
+        "Memory against the ceiling, a line at the peak; speed over the last half minute.",
     ),
     ("passes", "Passes", "One model over one collection."),
     ("activities", "Under way", "Beside the passes."),

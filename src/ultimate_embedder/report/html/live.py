@@ -118,24 +118,27 @@ def _bar(part: float, words: str, marker: float | None = None) -> str:
     )
 
 
-def draw_passes(view: RunView) -> str:
+def draw_passes(look: Look) -> str:
     """A row for each pass: how far it is, how fast, when it will be done."""
+    view, is_over = look.view, look.verdict.is_over
     order = {"running": 0, "waiting": 1, "finished": 2}
     rows = sorted(view.passes, key=lambda each: order[each.state])
     drawn = table(
         ["pass", "progress", "#tokens/s", "#texts/s", "#left", "batch", "where"],
-        [_pass(row) for row in rows[:MOST_PASSES]],
+        [_pass(row, is_over) for row in rows[:MOST_PASSES]],
     )
     left_out = len(rows) - MOST_PASSES + view.left_out.get("passes", 0)
     more = f"<p>And {left_out:,} more.</p>" if left_out > 0 else ""
     return drawn + more if rows else ""
 
 
-def _pass(row: PassRow) -> list[str]:
+def _pass(row: PassRow, is_over: bool) -> list[str]:
     words = f"{row.done:,} of {counted(row.texts, 'text')}, {percent(row.share)}"
     stored = f"<small>{row.stored:,} were stored before</small>" if row.stored else ""
     again = f"<small>began again {counted(row.restarts, 'time')}</small>" if row.restarts else ""
-    left = rough(row.eta_seconds) if row.eta_seconds is not None else "done" if row.state == "finished" else "–"
+    left = "done" if row.share >= 1 else "not ended" if is_over and row.state != "waiting" else "–"
+    if row.eta_seconds is not None and not is_over:
+        left = rough(row.eta_seconds)
     batch = f"{counted(row.batch_rows, 'row')}<small>{row.batch_tokens:,} tokens</small>" if row.batch_rows else "–"
     return [
         f"{text(row.model)}<small>{text(row.collection)}</small>",
@@ -167,14 +170,15 @@ def _amount(value: float, unit: str) -> str:
     return size(value) if unit == "bytes" else f"{value:,.0f} {unit}".rstrip()
 
 
-def draw_collections(view: RunView) -> str:
+def draw_collections(look: Look) -> str:
     """A row for each collection, those that are worked on and those that failed first."""
+    view, unfinished = look.view, "not ended" if look.verdict.is_over else "in progress"
     order = {None: 0, "failed": 1, "partial": 2}
     rows = sorted(view.collections, key=lambda each: order.get(each.status, 3))
     cells = [
         [
             f"{text(row.name)}{f'<small>{text(row.error)}</small>' if row.error else ''}",
-            text((row.status or "in progress").replace("_", " ")),
+            text((row.status or unfinished).replace("_", " ")),
             f"{row.chunks:,}",
             f"{row.rejected:,}",
             f"{row.points:,}",

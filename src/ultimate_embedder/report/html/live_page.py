@@ -47,19 +47,19 @@ class LivePage:
         if (target := link_target(self._path)) is not None:
             return _nothing(f"{self._path.name} is a link to {target}, and links are not followed.")
         try:
-            look = self._watch.look()
+            look = self._watch.look_once()
         except OSError as error:
             return _nothing(f"{self._path.name} cannot be read: {error.strerror}.")
         view, verdict = look.view, look.verdict
         parts = {
             "head": live.draw_head(look),
             "devices": live.draw_devices(look),
-            "passes": live.draw_passes(view),
+            "passes": live.draw_passes(look),
             "activities": "" if verdict.is_over else live.draw_activities(view),
             "timeline": self._folded.draw_timeline(view, live.seconds_of(look)),
             "mitigations": live.draw_notices(view.mitigations, view),
             "warnings": live.draw_notices(view.warnings, view),
-            "collections": live.draw_collections(view),
+            "collections": live.draw_collections(look),
             "log": self._folded.log.draw(),
         }
         return LiveParts(live.title_of(look), parts, look)
