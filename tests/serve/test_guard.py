@@ -33,7 +33,7 @@ def test_every_path_needs_the_token(guarded: TestClient) -> None:
 
 @pytest.mark.parametrize("given", ["", "Bearer", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", "Bearer \xe9\xff", TOKEN])
 def test_a_wrong_token_is_refused(guarded: TestClient, given: str) -> None:
-    assert guarded.get("/v1/models", headers={"Authorization": given.encode("latin-1")}).status_code == 401
+    assert guarded.get("/v1/models", headers={b"Authorization": given.encode("latin-1")}).status_code == 401
 
 
 def test_the_token_is_taken_from_the_header(guarded: TestClient) -> None:

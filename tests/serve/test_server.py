@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serve.conftest import TEXTS
+from tests.serve.conftest import TEXTS, running_server
 from ultimate_embedder import open_output
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.serve import make_serve_config, serve
-from ultimate_embedder.serve.run import open_server
 
 openai = pytest.importorskip("openai", reason="needs openai's client")
 
 
-@contextlib.contextmanager
-def _running(output: Path, **options: Any) -> Iterator[str]:
-    """A server on a thread of this process; gives its address."""
-    addresses: queue.Queue[str] = queue.Queue()
-    server = open_server(make_serve_config(output, port=0, offline=True, **options), addresses.put)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield addresses.get(timeout=60)
-    finally:
-        server.should_exit = True
-        thread.join(60)
-
-
 def test_the_client_of_openai_gets_the_vectors_of_the_collection(served_output: Path) -> None:
-    with _running(served_output) as address:
+    with running_server(served_output) as address:
         client = openai.OpenAI(base_url=f"{address}v1", api_key="not needed", max_retries=0)
         assert "docs/tiny-bert" in {model.id for model in client.models.list()}
         answer = client.embeddings.create(model="docs/tiny-bert", input=TEXTS, extra_body={"input_type": "document"})
@@ -55,7 +35,7 @@ def test_the_client_of_openai_gets_the_vectors_of_the_collection(served_output: 
 
 
 def test_a_token_is_the_api_key_of_the_client_of_openai(served_output: Path) -> None:
-    with _running(served_output, token="correct-horse-battery") as address:
+    with running_server(served_output, token="correct-horse-battery") as address:
         base, _, token = address.partition("?token=")
         for key in (token, "wrong"):
             client = openai.OpenAI(base_url=f"{base}v1", api_key=key, max_retries=0)

@@ -65,6 +65,8 @@ class Searching:
             given["rerank"] = self.reranker
         try:
             config = make_search_config(self._output.folder, given.pop("question", ""), **given)
+            for name in config.place.collections:  # each must be one, before its name becomes a path
+                self._output[name]
         except UsageError as error:
             raise ApiError(BAD_REQUEST, as_fields(str(error))) from error
         place = dataclasses.replace(self._place, collections=config.place.collections)

@@ -20,7 +20,7 @@ FILES = ("icon.svg", "live.js", "report.css", "search.js", "serve.css")
 def _content(name: str) -> bytes:
     if name == "report.css":  # the page looks like the report
         return REPORT_CSS.encode()
-    return resources.files("ultimate_embedder.serve").joinpath("static", name).read_bytes()
+    return (resources.files("ultimate_embedder.serve") / "static" / name).read_bytes()
 
 
 async def static_file(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ class Worker:
         self._name = name
         self._jobs: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
+        self._over = False
 
     async def run(self, job: Callable[[], Result]) -> Result:
         """What the job gives, when its turn has come; raises `ApiError` if too many wait."""
@@ -50,9 +52,12 @@ class Worker:
             outcome.result(LEAVE_S)
         except (queue.Full, TimeoutError, FutureTimeout):
             abandon([self._thread])
+        self._over = True
+        with contextlib.suppress(queue.Full):  # then it ends after the job that runs
+            self._jobs.put_nowait((lambda: None, Future()))
 
     def _work(self) -> None:
-        while True:
+        while not self._over:
             job, outcome = self._jobs.get()
             if not outcome.set_running_or_notify_cancel():  # the client is gone
                 continue

@@ -112,8 +112,10 @@ class Curves:
     def stretch(self) -> None:
         """Make room for as much time again, with half as many slices for what is there."""
         self.seconds *= 2
-        for each in (*self.lanes.values(), *self.paces.values()):
-            each.stretch()
+        for lane in self.lanes.values():
+            lane.stretch()
+        for pace in self.paces.values():
+            pace.stretch()
 
     def slice_of(self, at: float, count: int = SLICES) -> int:
         """The slice of time that a moment is in."""
