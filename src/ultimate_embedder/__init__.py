@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import embed, search, upload
+    from ultimate_embedder.api import compare, embed, search, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
@@ -22,6 +22,7 @@ __all__ = [
     "UltimateEmbedderError",
     "UsageError",
     "__version__",
+    "compare",
     "embed",
     "open_output",
     "search",
@@ -38,6 +39,7 @@ _MODULES = {
     "RunSummary": "summary",
     "UltimateEmbedderError": "errors",
     "UsageError": "errors",
+    "compare": "api",
     "embed": "api",
     "open_output": "contents",
     "search": "api",

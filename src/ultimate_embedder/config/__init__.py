@@ -1,5 +1,6 @@
 """Options and environment variables. Only this package reads the environment."""
 
+from ultimate_embedder.config.compare import COMPARE_OUTPUT, CompareConfig, make_compare_config
 from ultimate_embedder.config.declared import (
     DeclaredOption,
     Option,
@@ -11,6 +12,7 @@ from ultimate_embedder.config.declared import (
 from ultimate_embedder.config.environment import (
     CHECK_LOCKS_VARIABLE,
     OldEnvironment,
+    TelemetryExporters,
     devices_from_environment,
     known_environment,
     must_check_locks,
@@ -18,6 +20,8 @@ from ultimate_embedder.config.environment import (
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
     serve_token_from_environment,
+    telemetry_exporters,
+    telemetry_parent,
 )
 from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
@@ -69,6 +73,7 @@ __all__ = [
     "BACKENDS",
     "CHECK_LOCKS_VARIABLE",
     "COMPANIONS",
+    "COMPARE_OUTPUT",
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
@@ -83,6 +88,7 @@ __all__ = [
     "BatchTokens",
     "CacheDirOption",
     "Companions",
+    "CompareConfig",
     "DeclaredOption",
     "FieldChoice",
     "HubAccess",
@@ -96,6 +102,7 @@ __all__ = [
     "Parallelism",
     "Precision",
     "RunConfig",
+    "TelemetryExporters",
     "TrustOption",
     "at_least",
     "cache_folder",
@@ -107,6 +114,7 @@ __all__ = [
     "hub_access",
     "is_pattern",
     "known_environment",
+    "make_compare_config",
     "must_check_locks",
     "old_environment",
     "one_of",
@@ -127,6 +135,8 @@ __all__ = [
     "serve_token_from_environment",
     "split_words",
     "suggest",
+    "telemetry_exporters",
+    "telemetry_parent",
     "weighted_choice",
     "with_options_of",
     "write_option_file",

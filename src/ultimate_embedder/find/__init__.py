@@ -1,4 +1,4 @@
-"""Find what is in an output: search, fusion of scores, reranking, query encoding."""
+"""Find what is in an output: search, fusion of scores, reranking, query encoding; compare what two outputs find."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,18 @@ from ultimate_embedder.find.score_fusion import (
 )
 
 if TYPE_CHECKING:
+    from ultimate_embedder.find.compare import (
+        CosineSpread,
+        NeighbourExample,
+        NeighbourOverlap,
+        ShownText,
+        Side,
+        TextCounts,
+        VectorPair,
+        WorstCosine,
+        compare_sides,
+        open_side,
+    )
     from ultimate_embedder.find.query import (
         QueryEncoder,
         QueryModels,
@@ -39,9 +51,12 @@ __all__ = [
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
     "SEARCH_OUTPUT",
+    "CosineSpread",
     "Hit",
     "Hits",
     "Leg",
+    "NeighbourExample",
+    "NeighbourOverlap",
     "QueryEncoder",
     "QueryModels",
     "Ranked",
@@ -53,15 +68,22 @@ __all__ = [
     "SearchPlace",
     "SearchRequest",
     "Searcher",
+    "ShownText",
+    "Side",
+    "TextCounts",
     "UsedLeg",
+    "VectorPair",
+    "WorstCosine",
     "check_question",
     "check_weights",
+    "compare_sides",
     "encode_texts",
     "fuse_legs",
     "fuse_scores",
     "keep_top",
     "make_search_config",
     "open_query_encoder",
+    "open_side",
     "read_recorded",
     "resolve_same_model",
     "summary_fusion",
@@ -70,6 +92,16 @@ __all__ = [
 
 # imported on first use: --help needs the options, but neither numpy nor torch
 _MODULES = {
+    "CosineSpread": "compare",
+    "NeighbourExample": "compare",
+    "NeighbourOverlap": "compare",
+    "ShownText": "compare",
+    "Side": "compare",
+    "TextCounts": "compare",
+    "VectorPair": "compare",
+    "WorstCosine": "compare",
+    "compare_sides": "compare",
+    "open_side": "compare",
     "QueryEncoder": "query",
     "QueryModels": "query",
     "RecordedModel": "recorded",
