@@ -44,6 +44,7 @@ LEVELS = [
     {"options"},
     {"api"},
     {"contents", "embedder"},
+    {"serve"},
     {"cli"},
     {"compat"},
     {"__init__", "__main__"},

@@ -19,6 +19,7 @@ from ultimate_embedder.config.environment import (
     old_environment,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
+    serve_token_from_environment,
     telemetry_exporters,
     telemetry_parent,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "read_option_file",
     "read_options",
     "retry_policy",
+    "serve_token_from_environment",
     "split_words",
     "suggest",
     "telemetry_exporters",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
@@ -19,8 +21,7 @@ SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
 
 def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
     """The page of a run; without `events` it has no curves, and says so."""
-    names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
-    hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
+    hues = hues_of(one.model for each in summary.collections for one in each.passes)
     parts = (
         (
             "What needs attention",
@@ -49,6 +50,11 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
     )
     title = f"{_title(summary, ended)}: {summary.output[:200]}"
     return frame(title, _verdict(summary, ended) + _about_events(events), parts)
+
+
+def hues_of(models: Iterable[str]) -> dict[str, str]:
+    """A colour for each model, by the order in which they are named."""
+    return {name: f"h{index % HUES}" for index, name in enumerate(dict.fromkeys(models))}
 
 
 def _status(summary: RunSummary, ended: bool) -> str:

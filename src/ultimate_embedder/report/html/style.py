@@ -50,6 +50,7 @@ border-bottom:1px solid var(--line)}
 path.grid{stroke:var(--line)}
 path.area{fill:var(--fill)}
 path.fill{fill:color-mix(in srgb,var(--c) 75%,var(--bg))}
+path.pace{--c:var(--h2)}
 path.ceiling{stroke:var(--bad);stroke-dasharray:5 4;stroke-width:1.4}
 path.memory{stroke:var(--soft);stroke-dasharray:2 4}
 path.dot{stroke:var(--c,var(--ink));stroke-width:4.5;stroke-linecap:round}

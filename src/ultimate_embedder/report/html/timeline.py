@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ultimate_embedder.execution import MITIGATIONS
+from ultimate_embedder.report.html.charts import draw_pace
 from ultimate_embedder.report.html.curves import CPU, HOST, SLICES, Curves, Lane, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
-from ultimate_embedder.summary import MitigationSummary, RunSummary
+from ultimate_embedder.summary import RunSummary
 
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 SLOTS = 48  # of the width: marks that are closer would cover each other
@@ -27,6 +29,8 @@ KEY = (
     ("▼", "", "less memory used"),
     ("◆", "bad", "out of memory or device lost, and what was done"),
 )
+
+PACE_KEY = ("▟", "", "below: tokens per second")
 
 
 @dataclass(frozen=True)
@@ -50,32 +54,38 @@ class Step:
 def draw_timeline(summary: RunSummary, events: Curves | None, hues: Mapping[str, str]) -> str:
     """All lanes on one axis, and the list of mitigations; nothing if events are missing and nothing was done."""
     found = [each for collection in summary.collections for each in collection.mitigations]
-    taken = [_step(each, events.start if events else each.timestamp) for each in found]
-    drawn = ""
-    if events is not None and events.lanes:
-        devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
-        top = max((_top(lane) for lane in devices.values()), default=1.0) * HEADROOM * HEADROOM
-        host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
-        lanes = "".join(_lane(name, lane, events, hues, taken, top) for name, lane in devices.items())
-        drawn = (
-            f'<p class="legend">{"".join(_key(*each) for each in KEY)}</p>'
-            + (f'<div class="lane"><h3>host</h3>{host}</div>' if host else "")
-            + f"{lanes}{time_axis(events.seconds)}"
-        )
+    taken = [make_step(each.type, each.timestamp, each.details, events.start if events else None) for each in found]
+    drawn = draw_lanes(events, hues, taken) if events is not None else ""
     return drawn + _list(summary, taken) if drawn or taken else ""
+
+
+def draw_lanes(events: Curves, hues: Mapping[str, str], taken: list[Step], *, speed: bool = False) -> str:
+    """The host, then each device with its leases, passes, memory and mitigations; with `speed`, its throughput too."""
+    if not events.lanes:
+        return ""
+    devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
+    top = max((_top(lane) for lane in devices.values()), default=1.0) * HEADROOM * HEADROOM
+    host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
+    drawn = f'<div class="lane"><h3>host</h3>{host}</div>' if host else ""
+    fastest = max((max(lane.tokens_in) for lane in devices.values()), default=0.0) if speed else 0.0
+    for name, lane in devices.items():
+        paced = draw_pace(name, lane.tokens_in, events, fastest) if speed and any(lane.tokens_in) else ""
+        drawn += f'<div class="lane">{_lane(name, lane, events, hues, taken, top)}{paced}</div>'
+    keys = (*KEY, PACE_KEY) if speed else KEY
+    return f'<p class="legend">{"".join(_key(*each) for each in keys)}</p>{drawn}{time_axis(events.axis_seconds)}'
 
 
 def _key(sign: str, kind: str, words: str) -> str:
     return f'<span><i class="{kind}" aria-hidden="true">{sign}</i> {words}</span>'
 
 
-def _step(each: MitigationSummary, start: float) -> Step:
-    details = each.details
+def make_step(kind: str, timestamp: float, details: Mapping[str, Any], start: float | None) -> Step:
+    """A mitigation as it is drawn; without a `start` it is at the beginning."""
     device, model = (str(details.get(name) or "") for name in ("device", "model"))
     if not device and isinstance(details.get("after"), str):  # where a companion was placed
         device = details["after"]
-    reason = str(details.get("reason") or "")
-    return Step(max(0.0, each.timestamp - start), each.type, device, model, reason)
+    at = 0.0 if start is None else max(0.0, timestamp - start)
+    return Step(at, kind, device, model, str(details.get("reason") or ""))
 
 
 def _top(lane: Lane) -> float:
@@ -83,7 +93,7 @@ def _top(lane: Lane) -> float:
 
 
 def _lane(name: str, lane: Lane, events: Curves, hues: Mapping[str, str], taken: list[Step], top: float) -> str:
-    scale = Scale(events.seconds, top)
+    scale = Scale(events.axis_seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
     limit = "memory" if name == CPU else "ceiling"
     words = f"peak {size(peak)}" + (f", {share(peak / ceiling)} of the {limit} of {size(ceiling)}" if ceiling else "")
@@ -93,9 +103,9 @@ def _lane(name: str, lane: Lane, events: Curves, hues: Mapping[str, str], taken:
         + dots(_moments(lane.peak_bytes, events), scale, "dot")
     )
     sides = {0.0: "0", **({float(ceiling): size(ceiling)} if ceiling else {})}
-    marks = _marks([step for step in taken if step.device == name], events.seconds)
+    marks = _marks([step for step in taken if step.device == name], events.axis_seconds)
     memory = plot(shapes, f"Memory of {name} over time: {words}", scale, sides, 96, marks)
-    return f'<div class="lane"><h3>{text(name)} <small>{words}</small></h3>{_rows(lane, events, hues)}{memory}</div>'
+    return f"<h3>{text(name)} <small>{words}</small></h3>{_rows(lane, events, hues)}{memory}"
 
 
 def _moments(values: Mapping[int, int], events: Curves) -> list[tuple[float, float]]:
@@ -116,9 +126,9 @@ def _rows(lane: Lane, events: Curves, hues: Mapping[str, str]) -> str:
 def _bar(kind: str, row: str, span: Span, events: Curves) -> str:
     what = f"{span.merged:,} times" if span.merged > 1 else span.label
     tip = f"{row}, {kind} ({what}): {span.begin:.1f} s to {span.end:.1f} s{'' if span.ended else ', not finished'}"
-    width = (span.end - span.begin) / events.seconds
+    width = (span.end - span.begin) / events.axis_seconds
     words = text(f"{row} · {what}") if kind == "pass" and width > NARROW else ""
-    place = f"left:{span.begin / events.seconds:.2%};width:{width:.2%}"
+    place = f"left:{span.begin / events.axis_seconds:.2%};width:{width:.2%}"
     return f'<span class="{kind}" style="{place}" title="{text(tip)}">{words}</span>'
 
 

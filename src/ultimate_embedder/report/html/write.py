@@ -10,8 +10,8 @@ from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME, Output
 from ultimate_embedder.terminal import valid_unicode
 
 
-def write_report(output: Output) -> Path:
-    """Make the page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
+def report_page(output: Output) -> str:
+    """The page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
     # imported here: a run needs the page at its end, and most commands never
     from ultimate_embedder.report.html.curves import read_curves
     from ultimate_embedder.report.html.page import make_page
@@ -29,9 +29,14 @@ def write_report(output: Output) -> Path:
         events = read_curves(output.events_path)
     except OSError:  # the page says so
         events = None
-    page = make_page(summary, events, ended=ended)
+    return valid_unicode(make_page(summary, events, ended=ended))
+
+
+def write_report(output: Output) -> Path:
+    """Write the page into the output. Raises `UsageError` or `OSError`."""
+    page = report_page(output)
     with atomic_file(output.report_path) as file:
-        file.write(valid_unicode(page).encode())
+        file.write(page.encode())
     return output.report_path
 
 
