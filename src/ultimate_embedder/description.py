@@ -43,6 +43,11 @@ def fingerprint(identity: PassIdentity) -> str:
     return _fingerprint(identity.as_dict())
 
 
+def parse_identity(record: Mapping[str, Any]) -> PassIdentity | None:
+    """The identity of a pass, as it is stored with exports; None if it is damaged, or of another version."""
+    return _identity(Fields(record, sealed=True))
+
+
 def write_description(folder: Path, identity: PassIdentity, dim: int, encoder: EncoderFacts | None) -> None:
     """Write the metadata of a pass."""
     described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim, "identity": identity.as_dict()}

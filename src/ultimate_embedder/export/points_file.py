@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,10 @@ class PointsFile:
     def read_vectors(self, name: str, rows: int) -> np.ndarray:
         """All vectors of one name, a row for each point; read `rows` at a time."""
         (spec,) = (each for each in self.vectors if each.name == name)
-        column = vector_column(name)
         vectors = np.empty((self.points, spec.dim or 0), np.float32)
         start = 0
-        for batch in self._read(rows, [column]):
-            with _in_words(self.path, start):
-                vectors[start : start + len(batch)] = _matrix(batch.column(column), spec)
+        for batch in self.vector_batches(name, rows):
+            vectors[start : start + len(batch)] = batch
             start += len(batch)
         return vectors
 
@@ -113,6 +112,39 @@ class PointsFile:
         with _in_words(self.path):
             names = [name for name in pq.read_schema(self.path).names if not is_vector_column(name)]
             return pq.read_table(self.path, columns=names, page_checksum_verification=True)
+
+    def chunk_batches(self, rows: int, columns: list[str]) -> Iterator[dict[str, list[Any]]]:
+        """Yield these columns of the chunks, as lists, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, columns):
+            with _in_words(self.path, start):
+                batch.validate(full=True)
+                lists = {name: batch.column(name).to_pylist() for name in columns}
+            yield lists
+            start += len(batch)
+
+    def vector_batches(self, name: str, rows: int) -> Iterator[np.ndarray]:
+        """Yield the vectors of one name, `rows` at a time or fewer."""
+        (spec,) = (each for each in self.vectors if each.name == name)
+        column, start = vector_column(name), 0
+        for batch in self._read(rows, [column]):
+            with _in_words(self.path, start):
+                vectors = _matrix(batch.column(column), spec)
+            yield vectors
+            start += len(batch)
+
+    def texts_of(self, rows: Collection[int]) -> dict[int, str]:
+        """The texts of some rows; only the row groups that have them are read."""
+        wanted, texts, start = sorted(rows), dict[int, str](), 0
+        with _in_words(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                chosen = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
+                if chosen:
+                    column = file.read_row_group(group, columns=["text"]).column("text")
+                    texts |= {row: column[row - start].as_py() for row in chosen}
+                start = end
+        return texts
 
     def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         with _in_words(self.path):

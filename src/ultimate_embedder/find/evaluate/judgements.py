@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,10 @@ def _given(source: Path | Given, problems: Problems) -> Iterator[tuple[str, str 
 
 def _of_query(query: str, found: Any) -> Iterator[tuple[str, str | None, str | None, Any]]:
     """The judgements of one query: a mapping of documents to grades, or a list of relevant documents."""
-    pairs = found.items() if isinstance(found, Mapping) else ((each, 1) for each in found)
+    if isinstance(found, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = found.items()
+    else:
+        pairs = ((each, 1) for each in (found if isinstance(found, list | tuple | set) else [None]))
     yield from ((query, query, as_id(document), grade) for document, grade in pairs)
 
 
@@ -109,7 +112,9 @@ def _fields(entry: Entry, source: Path) -> tuple[str | None, str | None, Any]:
         has_grade = any(str(name).lower() in GRADE_NAMES for name in values)
         return as_id(query), as_id(document), grade if has_grade else 1
     if len(values) == RUN_COLUMNS:
-        raise UsageError(f"{source} has {RUN_COLUMNS} columns, as the results of a search in TREC format. Give {FORMATS}.")
+        raise UsageError(
+            f"{source} has {RUN_COLUMNS} columns, as the results of a search in TREC format. Give {FORMATS}."
+        )
     if len(values) == 4:  # TREC: the second column is not used
         return as_id(values[0]), as_id(values[2]), values[3]
     if len(values) == 3:

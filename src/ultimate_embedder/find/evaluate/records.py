@@ -19,6 +19,7 @@ LONGEST_LINE = 1 << 20  # characters of a query or a judgement
 LARGEST_MAPPING = 64 << 20  # characters of a JSON object, which is read into memory
 MOST_EXAMPLES = 3
 LONGEST_EXAMPLE = 60
+RECORD_KEYS = frozenset(["_id", "id", "qid", "query_id", "query-id", "text"])  # of one record, not of ids
 BLANKS = " \t\r\n\f\v\ufeff"
 
 Values = Mapping[str, Any] | Sequence[str]
@@ -102,7 +103,7 @@ def _read_mapping(path: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not found:
         return None
     kinds = {type(value) for value in found.values()}
-    return found if kinds <= {dict, list} or (kinds == {str} and "text" not in found) else None
+    return found if kinds <= {dict, list} or (kinds == {str} and RECORD_KEYS.isdisjoint(found)) else None
 
 
 def _read_lines(path: Path, problems: Problems, header: Callable[[Sequence[str]], bool]) -> Iterator[Entry]:

@@ -1,0 +1,81 @@
+"""nDCG@10, recall@100, MRR@10 and MAP of each query, computed by ir-measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ultimate_embedder.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map")
+"""The names of the measures, the first of which decides."""
+DECIDING = MEASURES[0]
+RANKING_DEPTH = 1000  # documents of a ranking that count, as in TREC
+RECALL_DEPTH = 100
+INSTALL = "pip install 'ultimate-embedder[evaluate]'"
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """The grades of one query: those of documents by row, and of documents that are not in the collection."""
+
+    by_row: Mapping[int, int]
+    missing: tuple[int, ...] = ()
+
+
+def require_ir_measures() -> Any:
+    """The package `ir_measures`, or how to install it."""
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise UsageError(f"evaluate needs the package ir-measures ({error}). Install it: {INSTALL}") from error
+    return ir_measures
+
+
+def measure_rankings(rankings: Sequence[np.ndarray], relevant: Sequence[Relevant]) -> np.ndarray:
+    """The measures of each ranking (rows of documents, best first, -1 after the last): queries x measures."""
+    import numpy as np
+
+    package = require_ir_measures()
+    named = {
+        package.nDCG @ 10: 0,
+        package.R @ RECALL_DEPTH: 1,
+        package.RR @ 10: 2,
+        package.AP: 3,
+    }
+    grades = {str(number): _grades(each) for number, each in enumerate(relevant)}
+    pairs = zip(rankings, relevant, strict=True)
+    runs = {str(number): _run(ranking, each) for number, (ranking, each) in enumerate(pairs)}
+    values = np.zeros((len(relevant), len(MEASURES)))
+    for found in package.iter_calc(list(named), grades, runs):
+        values[int(found.query_id), named[found.measure]] = found.value
+    return values
+
+
+def perfect_order(ranking: np.ndarray, relevant: Relevant, depth: int) -> np.ndarray:
+    """The ranking with its first `depth` documents in the best possible order."""
+    import numpy as np
+
+    grades = np.array([relevant.by_row.get(int(row), 0) for row in ranking[:depth]])
+    best_first = np.argsort(-grades, kind="stable")
+    return np.concatenate([ranking[:depth][best_first], ranking[depth:]])
+
+
+def _grades(relevant: Relevant) -> dict[str, int]:
+    found = {str(row): grade for row, grade in relevant.by_row.items()}
+    return found | {f"missing {number}": grade for number, grade in enumerate(relevant.missing)}
+
+
+def _run(ranking: np.ndarray, relevant: Relevant) -> dict[str, float]:
+    """The ranking up to its last relevant document: what follows changes no measure."""
+    import numpy as np
+
+    wanted = [row for row, grade in relevant.by_row.items() if grade > 0]
+    places = np.flatnonzero(np.isin(ranking[:RANKING_DEPTH], wanted))
+    last = int(places[-1]) + 1 if len(places) else 0
+    # the scores are the order: what ties mean was decided before
+    return {str(row): -float(place) for place, row in enumerate(ranking[:last].tolist())}
