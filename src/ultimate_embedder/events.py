@@ -463,6 +463,29 @@ class BatchUploaded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationStarted(Event):
+    """A part of an evaluation begins: `what` is done for `total` queries."""
+
+    what: str
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationAdvanced(Event):
+    """It is done for some more queries."""
+
+    what: str
+    queries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationEnded(Event):
+    """It is done for all queries."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retried(Event):
     """A call failed with a temporary error and will be retried."""
 

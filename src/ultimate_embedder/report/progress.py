@@ -143,6 +143,12 @@ class Progress:
                 bar.advance(event.target, event.points)
             case events.UploadFinished():
                 bar.end(event.target)
+            case events.EvaluationStarted():
+                self._begin(event.what, f"{name}: {event.what}", event.total, 0)
+            case events.EvaluationAdvanced():
+                bar.advance(event.what, event.queries)
+            case events.EvaluationEnded():
+                bar.end(event.what)
             case events.ServerChanged():
                 self._say(f"{name}: {event.message}")
             case events.GraphBuilding():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -67,8 +68,8 @@ def make_queries(points: PointsFile, count: int, seed: int) -> MadeQueries:
     if not usable:
         names = ", ".join((*PATH_FIELDS[:2], *TITLE_FIELDS[:4]))
         raise UsageError(
-            f"{points.collection} has no titles or headings to make queries of: no metadata field such as {names} has a "
-            f"text of {FEWEST_WORDS} words or more. Give --queries and --qrels."
+            f"{points.collection} has no titles or headings to make queries of: no metadata field such as {names} has "
+            f"a text of {FEWEST_WORDS} words or more. Give --queries and --qrels."
         )
     chosen = sorted(random.Random(seed).sample(usable, min(count, len(usable))), key=usable.index)
     texts = {f"made-{number}": heading for number, heading in enumerate(chosen, 1)}
@@ -78,20 +79,17 @@ def make_queries(points: PointsFile, count: int, seed: int) -> MadeQueries:
 
 
 def save_queries(folder: Path, queries: Queries, judgements: Judgements) -> None:
-    """Write queries and judgements in BEIR's format, to read, to correct, and to use again."""
-    import json
-
+    """Write queries and judgements as JSON Lines, to read, to correct, and to use again."""
     lines = [json.dumps({"_id": key, "text": text}, ensure_ascii=False) for key, text in queries.texts.items()]
     pairs = [
-        f"{query}\t{document}\t{grade}"
+        json.dumps({"query-id": query, "corpus-id": document, "score": grade}, ensure_ascii=False)
         for query, found in judgements.grades.items()
         for document, grade in found.items()
     ]
     try:
-        with atomic_file(folder / "queries.jsonl") as file:
-            file.write(("\n".join(lines) + "\n").encode(errors="backslashreplace"))
-        with atomic_file(folder / "qrels.tsv") as file:
-            file.write("\n".join(["query-id\tcorpus-id\tscore", *pairs, ""]).encode(errors="backslashreplace"))
+        for name, content in (("queries.jsonl", lines), ("qrels.jsonl", pairs)):
+            with atomic_file(folder / name) as file:
+                file.write(("\n".join(content) + "\n").encode(errors="backslashreplace"))
     except OSError as error:
         raise OutputError(f"queries cannot be written to {folder}: {error.strerror}.") from error
 

@@ -73,8 +73,8 @@ def make_task(queries: Queries, judgements: Judgements, points: PointsFile, doc_
     known = [query for query in queries.texts if query in grades]
     if not known:
         raise UsageError(
-            f"no query has a judgement: ids of queries are {_few(queries.texts)}, ids in the judgements {_few(grades)}. "
-            "Give files that belong together."
+            f"no query has a judgement: ids of queries are {_few(queries.texts)}, ids in the judgements "
+            f"{_few(grades)}. Give files that belong together."
         )
     used = [query for query in known if any(grade > 0 for grade in grades[query].values())]
     if not used:
