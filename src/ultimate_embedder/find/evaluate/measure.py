@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
 from ultimate_embedder.events import Emit, EvaluationAdvanced, EvaluationEnded, EvaluationStarted
 from ultimate_embedder.find.evaluate.measures import RANKING_DEPTH, measure_rankings, perfect_order
-from ultimate_embedder.find.evaluate.ranking import Ranking, TieBreak, as_documents, rescored
-from ultimate_embedder.find.evaluate.scoring import rank_all
-from ultimate_embedder.find.evaluate.sources import RowVectors
+from ultimate_embedder.find.evaluate.ranking import Candidates, TieBreak, as_documents, find_candidates, rescored
+from ultimate_embedder.find.evaluate.scoring import RowSource, rank_all, score_rows
 from ultimate_embedder.find.evaluate.task import Task
-from ultimate_embedder.find.evaluate.ways import Plan, Way
+from ultimate_embedder.find.evaluate.ways import Legs, Plan, Way
 
 BLOCK_QUERIES = 256
 MOST_DEPTH = 10_000  # chunks of a ranking, where documents have several
@@ -23,17 +21,6 @@ COMPARING = "comparing queries with all chunks"
 
 Values = dict[str, np.ndarray]
 """By the name of a way: queries x measures."""
-
-
-class SparseLeg(Protocol):
-    """Sparse vectors of a collection."""
-
-    name: str
-    weight: float
-
-    def rank(self, queries: slice, depth: int, ties: TieBreak) -> Ranking:
-        """The best rows for some of the queries that it was opened with."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,50 +33,52 @@ class Rerank:
     score: Callable[[Sequence[str], np.ndarray], np.ndarray]
     """From texts of queries and rows of candidates (-1: none) to a score for each."""
 
+    @property
+    def name(self) -> str:
+        """The name of the way."""
+        return f"{self.base}, {self.depth} reranked by {self.model}"
+
 
 @dataclass(frozen=True)
-class Searched:
-    """What is needed to search a collection for the queries of a task."""
+class Search:
+    """A collection and its queries, ready to be searched in all ways."""
 
     task: Task
     plan: Plan
-    vectors: Mapping[str, RowVectors]
-    queries: Mapping[str, np.ndarray]
-    """Vectors of all queries, by model."""
-    sparse: Sequence[SparseLeg]
+    sources: Mapping[str, RowSource]
+    candidates: int
+    """Of each leg, that are fused."""
     ties: TieBreak
 
 
-@dataclass
+@dataclass(frozen=True)
 class Measured:
     """Every way with its measures for each query."""
 
     ways: list[Way]
     values: Values
-    heads: dict[str, list[Ranking]] = field(default_factory=dict)
-    """The candidates of the legs for the first queries, if they are kept."""
+    kept: list[Candidates]
+    """The candidates of the first queries, block by block, if they are kept."""
 
 
 def measure(
-    searched: Searched, emit: Emit, *, ceiling_depth: int, rerank: Rerank | None = None, keep: int = 0
+    search: Search, emit: Emit, *, ceiling_depth: int, rerank: Rerank | None = None, keep: bool = False
 ) -> Measured:
-    """Measure all ways; `keep` is the number of candidates of each leg that are kept to tune weights."""
-    task, plan = searched.task, searched.plan
+    """Measure all ways; with `keep` the candidates of the first queries are kept, to tune weights."""
+    task, plan = search.task, search.plan
     ways = [*plan.ways, *_ceilings(plan.ways, ceiling_depth), *_reranked(plan.ways, rerank)]
     blocks: dict[str, list[np.ndarray]] = {way.name: [] for way in ways}
-    measured = Measured(ways, {})
+    kept = []
     emit(EvaluationStarted(what=COMPARING, total=len(task.ids)))
     for part in _parts(len(task.ids)):
-        legs = _rank_legs(searched, part)
-        if keep and part.start < MOST_KEPT:
-            for name, ranking in legs.items():
-                measured.heads.setdefault(name, []).append(ranking.first(keep))
-        for name, ranking in _rankings(searched, part, legs, ceiling_depth, rerank):
-            blocks[name].append(_measure(ranking, task, part))
+        legs = _rank_legs(search, part)
+        if keep and legs.candidates is not None and part.start < MOST_KEPT:
+            kept.append(legs.candidates)
+        for name, rankings in _rankings(search, part, legs, ceiling_depth, rerank):
+            blocks[name].append(measure_rankings(rankings, task.relevant[part]))
         emit(EvaluationAdvanced(what=COMPARING, queries=part.stop - part.start))
     emit(EvaluationEnded(what=COMPARING))
-    measured.values = {name: np.concatenate(found) for name, found in blocks.items()}
-    return measured
+    return Measured(ways, {name: np.concatenate(found) for name, found in blocks.items()}, kept)
 
 
 def _parts(queries: int) -> Iterator[slice]:
@@ -97,67 +86,62 @@ def _parts(queries: int) -> Iterator[slice]:
         yield slice(start, min(start + BLOCK_QUERIES, queries))
 
 
-def depth_for(task: Task) -> int:
+def _depth(task: Task) -> int:
     """How many chunks a ranking must have so that it has enough documents."""
     per_document = -(-task.documents.chunks // max(1, task.documents.count))
     return min(task.documents.chunks, MOST_DEPTH, RANKING_DEPTH * per_document)
 
 
-def _rank_legs(searched: Searched, part: slice) -> dict[str, Ranking]:
-    depth = depth_for(searched.task)
-    vectors = {name: each[part] for name, each in searched.queries.items()}
-    legs = rank_all(searched.plan.scorers, searched.vectors, vectors, depth, searched.ties) if vectors else {}
-    return legs | {leg.name: leg.rank(part, depth, searched.ties) for leg in searched.sparse}
+def _rank_legs(search: Search, part: slice) -> Legs:
+    plan = search.plan
+    rankings = rank_all(plan.scorers, search.sources, part, _depth(search.task), search.ties)
+    if len(plan.legs) < 2:
+        return Legs(rankings)
+    legs = {name: rankings[name] for name in plan.legs}
+    rows, found = find_candidates(legs, search.candidates, search.ties)
+    scorers = [scorer for scorer in plan.scorers if scorer.name in legs]
+    return Legs(rankings, Candidates(rows, found, score_rows(scorers, search.sources, part, rows)))
 
 
 def _rankings(
-    searched: Searched, part: slice, legs: Mapping[str, Ranking], ceiling_depth: int, rerank: Rerank | None
+    search: Search, part: slice, legs: Legs, ceiling_depth: int, rerank: Rerank | None
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Yield the name of each way with its rankings of documents."""
-    task = searched.task
-    for way in searched.plan.ways:
+    task, document = search.task, search.task.documents.document
+    for way in search.plan.ways:
+        if way.rank is None:
+            continue
         ranking = way.rank(legs)
-        documents = [as_documents(rows, task.documents.document) for rows in ranking.rows]
+        documents = [as_documents(rows, document) for rows in ranking.rows]
         yield way.name, documents
         if _has_ceiling(way):
-            first = [len(as_documents(rows[:ceiling_depth], task.documents.document)) for rows in ranking.rows]
-            ordered = map(perfect_order, documents, task.relevant[part], first)
-            yield ceiling_name(way, ceiling_depth), list(ordered)
+            first = [len(as_documents(rows[:ceiling_depth], document)) for rows in ranking.rows]
+            yield ceiling_name(way.name, ceiling_depth), list(map(perfect_order, documents, task.relevant[part], first))
         if rerank is not None and rerank.base == way.name:
             scores = rerank.score(task.texts[part], ranking.rows[:, : rerank.depth])
             again = rescored(ranking, rerank.depth, scores)
-            yield reranked_name(rerank), [as_documents(rows, task.documents.document) for rows in again.rows]
-
-
-def _measure(rankings: list[np.ndarray], task: Task, part: slice) -> np.ndarray:
-    return measure_rankings(rankings, task.relevant[part])
+            yield rerank.name, [as_documents(rows, document) for rows in again.rows]
 
 
 def _has_ceiling(way: Way) -> bool:
-    return way.kind in ("model", "fusion", "sparse", "hybrid") and " without " not in way.name
+    return way.kind in ("model", "fusion", "sparse", "hybrid", "vector_fusion") and " without " not in way.name
 
 
 def _ceilings(ways: Sequence[Way], depth: int) -> Iterator[Way]:
-    for way in ways:
-        if _has_ceiling(way):
-            yield Way(ceiling_name(way, depth), "ceiling", way.rank, way.models, way.bytes_per_chunk, way.name)
+    for way in filter(_has_ceiling, ways):
+        name = ceiling_name(way.name, depth)
+        yield Way(name, "ceiling", way.models, bytes_per_chunk=way.bytes_per_chunk, baseline=way.name)
 
 
-def ceiling_name(way: Way, depth: int) -> str:
+def ceiling_name(base: str, depth: int) -> str:
     """The name of the best that a reranker could make of a way."""
-    return f"{way.name}, best {depth} in perfect order"
+    return f"{base}, best {depth} in perfect order"
 
 
 def _reranked(ways: Sequence[Way], rerank: Rerank | None) -> Iterator[Way]:
     for way in ways:
         if rerank is not None and way.name == rerank.base:
-            models = (*way.models, rerank.model)
-            yield Way(reranked_name(rerank), "reranked", way.rank, models, way.bytes_per_chunk)
-
-
-def reranked_name(rerank: Rerank) -> str:
-    """The name of a way whose candidates are reranked."""
-    return f"{rerank.base}, {rerank.depth} reranked by {rerank.model}"
+            yield Way(rerank.name, "reranked", (*way.models, rerank.model), bytes_per_chunk=way.bytes_per_chunk)
 
 
 def deciding(values: np.ndarray) -> np.ndarray:

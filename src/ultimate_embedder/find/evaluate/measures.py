@@ -16,6 +16,8 @@ MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map")
 DECIDING = MEASURES[0]
 RANKING_DEPTH = 1000  # documents of a ranking that count, as in TREC
 RECALL_DEPTH = 100
+TOP = 10
+_SCORES = [-float(place) for place in range(RANKING_DEPTH)]
 INSTALL = "pip install 'ultimate-embedder[evaluate]'"
 
 
@@ -36,23 +38,24 @@ def require_ir_measures() -> Any:
     return ir_measures
 
 
-def measure_rankings(rankings: Sequence[np.ndarray], relevant: Sequence[Relevant]) -> np.ndarray:
-    """The measures of each ranking (rows of documents, best first, -1 after the last): queries x measures."""
+def measure_rankings(
+    rankings: Sequence[np.ndarray], relevant: Sequence[Relevant], *, only_deciding: bool = False
+) -> np.ndarray:
+    """The measures of each ranking (rows of documents, best first): queries x measures.
+
+    With `only_deciding`, only the first is computed, and the others are 0.
+    """
     import numpy as np
 
     package = require_ir_measures()
-    named = {
-        package.nDCG @ 10: 0,
-        package.R @ RECALL_DEPTH: 1,
-        package.RR @ 10: 2,
-        package.AP: 3,
-    }
     grades = {str(number): _grades(each) for number, each in enumerate(relevant)}
-    pairs = zip(rankings, relevant, strict=True)
-    runs = {str(number): _run(ranking, each) for number, (ranking, each) in enumerate(pairs)}
     values = np.zeros((len(relevant), len(MEASURES)))
-    for found in package.iter_calc(list(named), grades, runs):
-        values[int(found.query_id), named[found.measure]] = found.value
+    steps = [({package.nDCG @ TOP: 0, package.RR @ TOP: 2}, TOP), ({package.R @ RECALL_DEPTH: 1, package.AP: 3}, None)]
+    for columns, depth in steps[:1] if only_deciding else steps:
+        pairs = zip(rankings, relevant, strict=True)
+        runs = {str(number): _run(ranking, each, depth) for number, (ranking, each) in enumerate(pairs)}
+        for found in package.iter_calc(list(columns), grades, runs):
+            values[int(found.query_id), columns[found.measure]] = found.value
     return values
 
 
@@ -70,12 +73,13 @@ def _grades(relevant: Relevant) -> dict[str, int]:
     return found | {f"missing {number}": grade for number, grade in enumerate(relevant.missing)}
 
 
-def _run(ranking: np.ndarray, relevant: Relevant) -> dict[str, float]:
-    """The ranking up to its last relevant document: what follows changes no measure."""
+def _run(ranking: np.ndarray, relevant: Relevant, depth: int | None) -> dict[str, float]:
+    """The first `depth` documents; or all up to the last relevant one, as what follows changes no measure."""
     import numpy as np
 
-    wanted = [row for row, grade in relevant.by_row.items() if grade > 0]
-    places = np.flatnonzero(np.isin(ranking[:RANKING_DEPTH], wanted))
-    last = int(places[-1]) + 1 if len(places) else 0
+    if depth is None:
+        wanted = [row for row, grade in relevant.by_row.items() if grade > 0]
+        places = np.flatnonzero(np.isin(ranking[:RANKING_DEPTH], wanted))
+        depth = int(places[-1]) + 1 if len(places) else 0
     # the scores are the order: what ties mean was decided before
-    return {str(row): -float(place) for place, row in enumerate(ranking[:last].tolist())}
+    return dict(zip(map(str, ranking[:depth].tolist()), _SCORES, strict=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from ultimate_embedder.find.score_fusion import fuse_scores, top_columns
 
 NO_ROW = -1
+OVER_ALL_CANDIDATES = ("zscore",)
+"""Fusions that standardise a leg's scores of all candidates, also of those that only other legs have found."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,6 @@ class Ranking:
     scores: np.ndarray
     exact: np.ndarray | None = None
     """Scores of the same rows by vectors that are not quantized."""
-
-    def first(self, count: int) -> Ranking:
-        """The first `count` rows of each query."""
-        exact = None if self.exact is None else self.exact[:, :count]
-        return Ranking(self.rows[:, :count], self.scores[:, :count], exact)
 
 
 class TieBreak:
@@ -81,25 +78,51 @@ def rescored(ranking: Ranking, candidates: int, scores: np.ndarray | None = None
     head = np.where(ranking.rows[:, :width] >= 0, new[:, :width], -np.inf)
     order = np.argsort(-head, axis=1, kind="stable")
     rows = np.concatenate([np.take_along_axis(ranking.rows[:, :width], order, axis=1), ranking.rows[:, width:]], axis=1)
-    places = np.broadcast_to(
-        -np.arange(rows.shape[1], dtype=np.float32), rows.shape
-    )  # two kinds of scores: no one kind
+    # scores of two kinds cannot be compared: places stand for them
+    places = np.broadcast_to(-np.arange(rows.shape[1], dtype=np.float32), rows.shape)
     return Ranking(rows, np.where(rows >= 0, places, -np.inf))
 
 
-def fuse_rankings(
-    method: str, legs: Sequence[Ranking], weights: Sequence[float], candidates: int, ties: TieBreak
-) -> Ranking:
-    """Fuse the scores of each leg's first `candidates` rows into one ranking."""
-    heads = [leg.first(candidates) for leg in legs]
-    columns = _all_places([ties.places(leg.rows) for leg in heads], len(ties.place))
-    tables = [_spread(leg, ties.places(leg.rows), columns) for leg in heads]
-    fused = fuse_scores(method, tables, weights)
-    order = top_columns(fused, columns.shape[1])
-    places, scores = np.take_along_axis(columns, order, axis=1), np.take_along_axis(fused, order, axis=1)
-    found = np.isfinite(scores)
-    rows = np.where(found, ties.row[np.where(found, places, 0)], NO_ROW)
-    return Ranking(rows.astype(np.int32), scores)
+@dataclass(frozen=True)
+class Candidates:
+    """The rows that some leg has found for each query, and what every leg says about all of them."""
+
+    rows: np.ndarray
+    """Queries x candidates, in the order of ties; -1 where there are fewer."""
+    found: Mapping[str, np.ndarray]
+    """By leg: whether a candidate is among its best."""
+    scores: Mapping[str, np.ndarray]
+    """By leg: its score of each candidate."""
+
+    def fuse(self, method: str, weights: Mapping[str, float]) -> Ranking:
+        """Fuse the scores of some legs, as search does: over what these legs have found."""
+        pool = np.logical_or.reduce([self.found[name] for name in weights])
+        held = {name: pool if method in OVER_ALL_CANDIDATES else self.found[name] for name in weights}
+        tables = [np.where(held[name], self.scores[name], np.nan) for name in weights]
+        fused = fuse_scores(method, tables, list(weights.values()))
+        order = top_columns(fused, fused.shape[1])
+        scores = np.take_along_axis(fused, order, axis=1)
+        rows = np.where(np.isfinite(scores), np.take_along_axis(self.rows, order, axis=1), NO_ROW)
+        return Ranking(rows.astype(np.int32), scores)
+
+    def of(self, queries: np.ndarray) -> Candidates:
+        """Those of some queries."""
+        found = {name: each[queries] for name, each in self.found.items()}
+        return Candidates(self.rows[queries], found, {name: each[queries] for name, each in self.scores.items()})
+
+
+def find_candidates(
+    legs: Mapping[str, Ranking], depth: int, ties: TieBreak
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The union of the first `depth` rows of each leg, and which of them each leg has: rows of `Candidates`."""
+    places = {name: ties.places(leg.rows[:, :depth]) for name, leg in legs.items()}
+    columns = _all_places(list(places.values()), len(ties.place))
+    found = {name: np.zeros(columns.shape, bool) for name in legs}
+    for name, mine in places.items():
+        for marks, wanted, at in zip(found[name], columns, mine, strict=True):
+            marks[np.searchsorted(wanted, at[at < len(ties.place)])] = True
+    known = columns < len(ties.place)
+    return np.where(known, ties.row[np.where(known, columns, 0)], NO_ROW), found
 
 
 def _all_places(places: Sequence[np.ndarray], end: int) -> np.ndarray:
@@ -110,15 +133,6 @@ def _all_places(places: Sequence[np.ndarray], end: int) -> np.ndarray:
     every = np.sort(np.where(again, end, every), axis=1)
     used = int((every < end).sum(axis=1).max(initial=1))
     return every[:, : max(1, used)]
-
-
-def _spread(leg: Ranking, places: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The scores of a leg in the columns of their places; NaN where it has none."""
-    table = np.full(columns.shape, np.nan)
-    for row, wanted, at, scores in zip(table, columns, places, leg.scores, strict=True):
-        held = np.isfinite(scores)
-        row[np.searchsorted(wanted, at[held])] = scores[held]
-    return table
 
 
 def as_documents(rows: np.ndarray, document: np.ndarray) -> np.ndarray:

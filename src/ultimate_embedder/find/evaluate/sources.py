@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.description import EncoderFacts, parse_identity
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
+from ultimate_embedder.find.evaluate.scoring import RowSource
 from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import CollectionOutput
 from ultimate_embedder.types import UNNAMED, PassIdentity
@@ -18,14 +19,6 @@ from ultimate_embedder.vectors import Candidate, VectorStore
 
 READ_ROWS = 1024
 AGAIN = "Run the same embed command again: vectors that are stored are not computed again."
-
-
-class RowVectors(Protocol):
-    """Vectors of all chunks, in the order of the points file."""
-
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """Yield the vectors, `rows` at a time."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class ModelVectors:
     identity: PassIdentity
     weight: float
     dim: int
-    vectors: RowVectors
+    vectors: RowSource
     encoder: EncoderFacts | None = None
 
     @property
@@ -93,7 +86,7 @@ class FusedVectors:
     method: str
     members: tuple[ModelVectors, ...]
     """Their own vectors cannot be read."""
-    vectors: RowVectors
+    vectors: RowSource
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.measures import MEASURES
 from ultimate_embedder.find.evaluate.result import Compared, Row
-from ultimate_embedder.find.evaluate.statistics import bootstrap_intervals, compare
+from ultimate_embedder.find.evaluate.statistics import Interval, bootstrap_intervals, compare
 from ultimate_embedder.find.evaluate.ways import Way
 
 
@@ -29,7 +29,9 @@ def make_rows(ways: Sequence[Way], values: Values, seed: int, baseline: str | No
             families.setdefault("" if way.baseline is None else "own model", []).append(way.name)
     for names in families.values():
         compared |= _compare(names, {way.name: way.baseline or baseline or "" for way in ways}, values, seed)
-    return [_row(way, values[way.name], compared.get(way.name), seed) for way in ways]
+    intervals = bootstrap_intervals(np.concatenate([values[way.name] for way in ways], axis=1), seed)
+    by_way = zip(*[iter(intervals)] * len(MEASURES), strict=True)
+    return [_row(way, values[way.name], compared.get(way.name), mine) for way, mine in zip(ways, by_way, strict=True)]
 
 
 def _compare(names: Sequence[str], to: Mapping[str, str], values: Values, seed: int) -> dict[str, Compared]:
@@ -39,8 +41,7 @@ def _compare(names: Sequence[str], to: Mapping[str, str], values: Values, seed: 
     return {name: Compared.of(to[name], each) for name, each in zip(names, found, strict=True)}
 
 
-def _row(way: Way, values: np.ndarray, compared: Compared | None, seed: int) -> Row:
-    intervals = bootstrap_intervals(values, seed)
+def _row(way: Way, values: np.ndarray, compared: Compared | None, intervals: Sequence[Interval]) -> Row:
     means = dict(zip(MEASURES, values.mean(axis=0).tolist(), strict=True))
     return Row.model_validate(
         {

@@ -1,0 +1,98 @@
+"""One collection, searched for all queries in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ultimate_embedder.errors import UsageError
+from ultimate_embedder.events import Emit
+from ultimate_embedder.find.evaluate.documents import open_points
+from ultimate_embedder.find.evaluate.judgements import Judgements
+from ultimate_embedder.find.evaluate.measure import Measured, Search, measure
+from ultimate_embedder.find.evaluate.options import CEILING_DEPTH, EvaluateConfig
+from ultimate_embedder.find.evaluate.queries import Queries
+from ultimate_embedder.find.evaluate.query_vectors import QueryVectors
+from ultimate_embedder.find.evaluate.ranking import TieBreak
+from ultimate_embedder.find.evaluate.scoring import RowSource
+from ultimate_embedder.find.evaluate.sources import Sources, find_sources
+from ultimate_embedder.find.evaluate.task import Task, make_task
+from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, plan_ways
+from ultimate_embedder.output import CollectionOutput, Output
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries and judgements, and what is to be said about them."""
+
+    queries: Queries
+    judgements: Judgements
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A collection and what every way to search it is worth."""
+
+    output: Output
+    collection: CollectionOutput
+    task: Task
+    sources: Sources
+    plan: Plan
+    measured: Measured
+
+    @property
+    def default(self) -> str:
+        """The way that search uses by default."""
+        names = [way.name for way in self.plan.ways]
+        if self.sources.exported in names:  # points have one vector, which is fused
+            return self.sources.exported
+        return DEFAULT_SCORE_FUSION if DEFAULT_SCORE_FUSION in names else names[0]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said about ids, vectors and ways."""
+        return (*self.task.notes, *self.sources.notes, *self.plan.notes)
+
+
+def choose_collection(output: Output, name: str | None) -> CollectionOutput:
+    """The collection of this name, or the only one."""
+    if name is not None:
+        return output[name]
+    names = output.collections
+    if len(names) != 1:
+        known = ", ".join(names) or "none"
+        raise UsageError(f"{output.folder} has {len(names)} collections ({known}). Name one with --collection.")
+    return output[names[0]]
+
+
+def search_collection(
+    output: Output, collection: CollectionOutput, judged: Judged, config: EvaluateConfig, emit: Emit
+) -> Searched:
+    """Encode the queries, rank all chunks in every way, and measure the rankings."""
+    points = open_points(collection)
+    task = make_task(judged.queries, judged.judgements, points, config.doc_field)
+    sources = find_sources(collection, points, task.documents.keys)
+    queries = _encode_queries(output, collection, task, sources, config, emit)
+    chunks = task.documents.chunks
+    plan = plan_ways(sources, queries, [], chunks=chunks, dims=config.dims, seed=config.seed)
+    search = Search(task, plan, _row_sources(sources), config.candidates, TieBreak(chunks, config.seed))
+    measured = measure(search, emit, ceiling_depth=CEILING_DEPTH, keep=config.tune)
+    return Searched(output, collection, task, sources, plan, measured)
+
+
+def _encode_queries(
+    output: Output, collection: CollectionOutput, task: Task, sources: Sources, config: EvaluateConfig, emit: Emit
+) -> Mapping[str, np.ndarray]:
+    vectors = QueryVectors(output, collection, output.try_summary()[0], config.access, emit)
+    models = {model.name: model for model in (*sources.models, *(sources.fused.members if sources.fused else ()))}
+    return {name: vectors.encode(task.texts, model) for name, model in models.items()}
+
+
+def _row_sources(sources: Sources) -> dict[str, RowSource]:
+    found: dict[str, RowSource] = {model.name: model.vectors for model in sources.models}
+    if sources.fused is not None:
+        found[sources.fused.method] = sources.fused.vectors
+    return found
