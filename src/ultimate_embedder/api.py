@@ -6,7 +6,13 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
+from ultimate_embedder.config import (
+    CompareConfig,
+    RunConfig,
+    make_compare_config,
+    must_check_locks,
+    with_options_of,
+)
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
@@ -14,7 +20,15 @@ from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
-from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_exports, make_progress, try_report
+from ultimate_embedder.report import (
+    Comparison,
+    EventLog,
+    RunSummary,
+    SummaryBuilder,
+    add_exports,
+    make_progress,
+    try_report,
+)
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 
@@ -42,6 +56,26 @@ def upload(config: UploadConfig) -> list[UploadReport]:
 
     with make_progress(config.quiet) as progress:
         return upload_points(config, progress)
+
+
+@with_options_of(make_compare_config)
+def compare(config: CompareConfig) -> Comparison:
+    """Compare two outputs: what their runs did, and how far their vectors agree on the texts that both have.
+
+    Takes the options of the command line. Vectors of different models are compared by their nearest neighbours alone,
+    as a cosine between them has no meaning.
+    """
+    return run_comparison(config)
+
+
+def run_comparison(config: CompareConfig) -> Comparison:
+    """Compare, and write the page if one was asked for."""
+    from ultimate_embedder.report import compare_outputs, write_comparison_page  # a run needs neither
+
+    found = compare_outputs(config)
+    if config.html is not None:
+        write_comparison_page(found, config.html)
+    return found
 
 
 def run_and_report(

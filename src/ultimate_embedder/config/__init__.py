@@ -1,5 +1,6 @@
 """Options and environment variables. Only this package reads the environment."""
 
+from ultimate_embedder.config.compare import COMPARE_OUTPUT, CompareConfig, make_compare_config
 from ultimate_embedder.config.declared import (
     DeclaredOption,
     Option,
@@ -67,6 +68,7 @@ __all__ = [
     "BACKENDS",
     "CHECK_LOCKS_VARIABLE",
     "COMPANIONS",
+    "COMPARE_OUTPUT",
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
@@ -79,6 +81,7 @@ __all__ = [
     "Backend",
     "BatchTokens",
     "Companions",
+    "CompareConfig",
     "DeclaredOption",
     "FieldChoice",
     "HubAccess",
@@ -101,6 +104,7 @@ __all__ = [
     "hub_access",
     "is_pattern",
     "known_environment",
+    "make_compare_config",
     "must_check_locks",
     "old_environment",
     "one_of",

@@ -102,10 +102,30 @@ class PointsFile:
         (spec,) = (each for each in self.vectors if each.name == name)
         vectors = np.empty((self.points, spec.dim or 0), np.float32)
         start = 0
-        for batch in self.vector_batches(name, rows):
-            vectors[start : start + len(batch)] = batch
-            start += len(batch)
+        for block in self.vector_blocks(name, rows):
+            vectors[start : start + len(block)] = block
+            start += len(block)
         return vectors
+
+    def texts(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield chunk ids and texts, `rows` at a time or fewer."""
+        for batch in self._read(rows, ["chunk_id", "text"]):
+            with _in_words(self.path):
+                batch.validate(full=True)
+                ids, texts = batch.column("chunk_id").to_pylist(), batch.column("text").to_pylist()
+                if not all(isinstance(value, str) for value in (*ids, *texts)):
+                    raise _DamagedError("a chunk_id or text is missing")
+            yield ids, texts
+
+    def vector_blocks(self, name: str, rows: int) -> Iterator[np.ndarray]:
+        """Yield the vectors of one name, `rows` at a time or fewer."""
+        (spec,) = (each for each in self.vectors if each.name == name)
+        column = vector_column(name)
+        start = 0
+        for batch in self._read(rows, [column]):
+            with _in_words(self.path, start):
+                yield _matrix(batch.column(column), spec)
+            start += len(batch)
 
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""
@@ -121,16 +141,6 @@ class PointsFile:
                 batch.validate(full=True)
                 lists = {name: batch.column(name).to_pylist() for name in columns}
             yield lists
-            start += len(batch)
-
-    def vector_batches(self, name: str, rows: int) -> Iterator[np.ndarray]:
-        """Yield the vectors of one name, `rows` at a time or fewer."""
-        (spec,) = (each for each in self.vectors if each.name == name)
-        column, start = vector_column(name), 0
-        for batch in self._read(rows, [column]):
-            with _in_words(self.path, start):
-                vectors = _matrix(batch.column(column), spec)
-            yield vectors
             start += len(batch)
 
     def texts_of(self, rows: Collection[int]) -> dict[int, str]:

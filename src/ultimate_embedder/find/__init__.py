@@ -1,12 +1,8 @@
-"""Query a finished output."""
+"""Query a finished output, fuse the scores of its vectors, and measure what each way to search it is worth."""
 
-from ultimate_embedder.find.query import (
-    QueryEncoder,
-    encode_texts,
-    open_query_encoder,
-    resolve_same_model,
-    summary_fusion,
-)
+from typing import TYPE_CHECKING, Any
+
+from ultimate_embedder.find.evaluate.options import EVALUATION_OUTPUT, EvaluateConfig, make_evaluate_config
 from ultimate_embedder.find.score_fusion import (
     SCORE_FUSION_METHODS,
     SCORE_FUSIONS,
@@ -20,20 +16,97 @@ from ultimate_embedder.find.score_fusion import (
     top_columns,
 )
 
+if TYPE_CHECKING:
+    from ultimate_embedder.find.compare import (
+        CosineSpread,
+        NeighbourExample,
+        NeighbourOverlap,
+        ShownText,
+        Side,
+        TextCounts,
+        VectorPair,
+        WorstCosine,
+        compare_sides,
+        open_side,
+    )
+    from ultimate_embedder.find.evaluate.measures import MEASURES
+    from ultimate_embedder.find.evaluate.result import Evaluation, EvaluationRow, read_evaluations
+    from ultimate_embedder.find.evaluate.run import evaluate_output
+    from ultimate_embedder.find.evaluate.sources import journal_identity
+    from ultimate_embedder.find.query import (
+        QueryEncoder,
+        encode_texts,
+        open_query_encoder,
+        resolve_same_model,
+        summary_fusion,
+    )
+
 __all__ = [
+    "EVALUATION_OUTPUT",
+    "MEASURES",
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
+    "CosineSpread",
+    "EvaluateConfig",
+    "Evaluation",
+    "EvaluationRow",
     "Leg",
+    "NeighbourExample",
+    "NeighbourOverlap",
     "QueryEncoder",
     "Ranked",
     "ScoreFusion",
+    "ShownText",
+    "Side",
+    "TextCounts",
+    "VectorPair",
+    "WorstCosine",
     "check_weights",
+    "compare_sides",
     "encode_texts",
+    "evaluate_output",
     "fuse_legs",
     "fuse_scores",
+    "journal_identity",
     "keep_top",
+    "make_evaluate_config",
     "open_query_encoder",
+    "open_side",
+    "read_evaluations",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
 ]
+
+# imported on first use: --help needs the options and the names of the fusion methods, but not numpy and the models
+_MODULES = {
+    "CosineSpread": "compare",
+    "Evaluation": "evaluate.result",
+    "EvaluationRow": "evaluate.result",
+    "MEASURES": "evaluate.measures",
+    "NeighbourExample": "compare",
+    "NeighbourOverlap": "compare",
+    "QueryEncoder": "query",
+    "ShownText": "compare",
+    "Side": "compare",
+    "TextCounts": "compare",
+    "VectorPair": "compare",
+    "WorstCosine": "compare",
+    "compare_sides": "compare",
+    "encode_texts": "query",
+    "evaluate_output": "evaluate.run",
+    "journal_identity": "evaluate.sources",
+    "open_query_encoder": "query",
+    "open_side": "compare",
+    "read_evaluations": "evaluate.result",
+    "resolve_same_model": "query",
+    "summary_fusion": "query",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        import importlib
+
+        return getattr(importlib.import_module(f"ultimate_embedder.find.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""Progress, summary, event log and report of a run."""
+"""Progress, summary, event log and report of a run; two runs compared."""
+
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
@@ -8,14 +10,31 @@ from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 
+if TYPE_CHECKING:
+    from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+
 __all__ = [
     "CollectionSummary",
+    "Comparison",
     "EventLog",
     "RunSummary",
     "SummaryBuilder",
     "add_exports",
+    "compare_outputs",
+    "comparison_lines",
     "make_progress",
     "print_summary",
     "try_report",
+    "write_comparison_page",
     "write_report",
 ]
+
+_COMPARING = ("Comparison", "compare_outputs", "comparison_lines", "write_comparison_page")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _COMPARING:  # a run needs nothing of it
+        import importlib
+
+        return getattr(importlib.import_module("ultimate_embedder.report.compare"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

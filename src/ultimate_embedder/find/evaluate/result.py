@@ -54,7 +54,7 @@ class Compared(_Part):
         return (self.p if self.p_corrected is None else self.p_corrected) < 0.05
 
 
-class Row(_Part):
+class EvaluationRow(_Part):
     """A way to search, and what it is worth."""
 
     name: str
@@ -115,7 +115,7 @@ class Tuned(_Part):
     tested_on: int = Field(description="other queries, which all figures here are of")
     weights: dict[str, float]
     weights_before: dict[str, float]
-    rows: list[Row] = Field(description="on the tested half only")
+    rows: list[EvaluationRow] = Field(description="on the tested half only")
 
 
 class QueryChange(_Part):
@@ -133,7 +133,7 @@ class Against(_Part):
     output: str
     collection: str
     chunks: int
-    rows: list[Row] = Field(
+    rows: list[EvaluationRow] = Field(
         description="of the other output; compared with the row of the same name here, if there is one"
     )
     here: str = Field(description="the way that this output is searched by default")
@@ -160,7 +160,7 @@ class Evaluation(_Part):
     seed: int = 0
     candidates: int = Field(0, description="candidates of each leg that are fused")
     matched: Matched
-    rows: list[Row]
+    rows: list[EvaluationRow]
     best_model: str | None = None
     default: str = Field("", description="the way that search uses by default")
     verdict: list[Statement] = Field(default_factory=list)
@@ -173,7 +173,7 @@ class Evaluation(_Part):
         """As JSON has it."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> EvaluationRow:
         """The row of this name."""
         return next(each for each in self.rows if each.name == name)
 

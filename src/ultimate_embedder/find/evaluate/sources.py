@@ -45,7 +45,7 @@ class ExportedVectors:
         """Yield the vectors, `rows` at a time; row groups are of any size."""
         held: list[np.ndarray] = []
         count = 0
-        for batch in self.points.vector_batches(self.name, READ_ROWS):
+        for batch in self.points.vector_blocks(self.name, READ_ROWS):
             held.append(batch)
             count += len(batch)
             while count >= rows:

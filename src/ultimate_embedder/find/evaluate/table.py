@@ -8,7 +8,7 @@ import numpy as np
 
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.measures import MEASURES
-from ultimate_embedder.find.evaluate.result import Compared, Row
+from ultimate_embedder.find.evaluate.result import Compared, EvaluationRow
 from ultimate_embedder.find.evaluate.statistics import Interval, bootstrap_intervals, compare
 from ultimate_embedder.find.evaluate.ways import Way
 
@@ -19,7 +19,7 @@ def best_model(ways: Sequence[Way], values: Values) -> str | None:
     return max(models, key=lambda name: float(deciding(values[name]).mean()), default=None)
 
 
-def make_rows(ways: Sequence[Way], values: Values, seed: int, baseline: str | None) -> list[Row]:
+def make_rows(ways: Sequence[Way], values: Values, seed: int, baseline: str | None) -> list[EvaluationRow]:
     """A row for each way. Smaller vectors are compared with their model, all others with `baseline`."""
     compared: dict[str, Compared] = {}
     families: dict[str, list[str]] = {}
@@ -41,9 +41,9 @@ def _compare(names: Sequence[str], to: Mapping[str, str], values: Values, seed: 
     return {name: Compared.of(to[name], each) for name, each in zip(names, found, strict=True)}
 
 
-def _row(way: Way, values: np.ndarray, compared: Compared | None, intervals: Sequence[Interval]) -> Row:
+def _row(way: Way, values: np.ndarray, compared: Compared | None, intervals: Sequence[Interval]) -> EvaluationRow:
     means = dict(zip(MEASURES, values.mean(axis=0).tolist(), strict=True))
-    return Row.model_validate(
+    return EvaluationRow.model_validate(
         {
             "name": way.name,
             "kind": way.kind,

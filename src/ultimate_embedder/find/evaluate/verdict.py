@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ultimate_embedder.find.evaluate.measure import Values, deciding
-from ultimate_embedder.find.evaluate.result import Compared, Row, Statement
+from ultimate_embedder.find.evaluate.result import Compared, EvaluationRow, Statement
 from ultimate_embedder.find.evaluate.statistics import Difference, compare
 from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Way
 from ultimate_embedder.terminal import counted
@@ -17,7 +17,9 @@ FUSED = ("fusion", "vector_fusion")
 NO_CHANGE = 5e-4  # what three digits do not show
 
 
-def make_verdict(ways: Sequence[Way], rows: Sequence[Row], values: Values, default: str, seed: int) -> list[Statement]:
+def make_verdict(
+    ways: Sequence[Way], rows: Sequence[EvaluationRow], values: Values, default: str, seed: int
+) -> list[Statement]:
     """All statements about one collection."""
     models = [row for row in rows if row.kind == "model"]
     best = max(models, key=lambda row: row.ndcg, default=None)
@@ -29,13 +31,13 @@ def make_verdict(ways: Sequence[Way], rows: Sequence[Row], values: Values, defau
     return [*found, *_advice(rows, best)]
 
 
-def _about_model(best: Row, models: Sequence[Row]) -> Statement:
+def _about_model(best: EvaluationRow, models: Sequence[EvaluationRow]) -> Statement:
     others = [row for row in models if row is not best]
     told = [f"{row.name} {row.ndcg:.3f}{_difference(row.compared)}" for row in others]
     return Statement(about="model", words=f"best model: {best.name} with nDCG@10 {best.ndcg:.3f}; {'; '.join(told)}")
 
 
-def _about_ensemble(best: Row, rows: Sequence[Row], default: str) -> Iterator[Statement]:
+def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default: str) -> Iterator[Statement]:
     fused = [row for row in rows if row.kind in FUSED and " without " not in row.name and row.compared]
     if not fused:
         return
@@ -53,7 +55,9 @@ def _about_ensemble(best: Row, rows: Sequence[Row], default: str) -> Iterator[St
             yield Statement(about="output", words=f"{told}: {row.ndcg:.3f}{_difference(row.compared)}")
 
 
-def _about_dropping(ways: Sequence[Way], models: Sequence[Row], values: Values, seed: int) -> Iterator[Statement]:
+def _about_dropping(
+    ways: Sequence[Way], models: Sequence[EvaluationRow], values: Values, seed: int
+) -> Iterator[Statement]:
     """Which model the ensemble would miss least, and whether it would miss it."""
     names = [row.name for row in models]
     without = {name: _without(name, names, ways) for name in names}
@@ -89,7 +93,7 @@ def _without(name: str, names: Sequence[str], ways: Sequence[Way]) -> str | None
     return next((way.name for way in ways if way.name == wanted), None)
 
 
-def _about_reranker(rows: Sequence[Row], default: str) -> Iterator[Statement]:
+def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Statement]:
     base = next((row for row in rows if row.name == default), None)
     top = next((row for row in rows if row.kind == "ceiling" and row.name.startswith(f"{default}, best ")), None)
     if base is None or top is None:
@@ -106,7 +110,7 @@ def _about_reranker(rows: Sequence[Row], default: str) -> Iterator[Statement]:
             yield Statement(about="reranker", words=f"{told}{_difference(row.compared)}")
 
 
-def _advice(rows: Sequence[Row], best: Row | None) -> Iterator[Statement]:
+def _advice(rows: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
     choices = [row for row in rows if row.kind in CHOICES]
     top = max(choices, key=lambda row: row.ndcg, default=None)
     if top is None or len(choices) < 2:
@@ -121,7 +125,7 @@ def _advice(rows: Sequence[Row], best: Row | None) -> Iterator[Statement]:
     yield Statement(about="advice", words=words, command=_command(chosen))
 
 
-def _command(row: Row) -> str:
+def _command(row: EvaluationRow) -> str:
     """The options that make and search such vectors."""
     dense = ",".join(row.models)
     if row.kind == "model":
