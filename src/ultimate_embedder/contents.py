@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ultimate_embedder.api import upload
+from ultimate_embedder.api import evaluate, upload
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import PointsFile, UploadReport, check_export, read_export_journal, read_origin
 from ultimate_embedder.files import size_bytes
@@ -22,6 +22,8 @@ from ultimate_embedder.types import UNNAMED, VectorSpec
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from ultimate_embedder.find import Evaluation
 
 COLLECTION_HEADINGS = ("collection", "points", "dims", "models", "exports")
 READ_ROWS = 1024
@@ -110,6 +112,10 @@ class OpenedCollection(CollectionOutput):
         """Send the collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
 
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search the collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder.parent, collection=self.name, **options)
+
     def __repr__(self) -> str:
         facts = self._facts()
         return f"<{self.name}: {facts.points} points, {facts.dims} dims, in {self.folder}>"
@@ -196,6 +202,10 @@ class OpenedOutput(Output):
     def upload(self, url: str, **options: Any) -> list[UploadReport]:
         """Send every collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search a collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder, **options)
 
     def __repr__(self) -> str:
         return f"<Output {self.folder}: {', '.join(self.collections) or 'no collections'}>"

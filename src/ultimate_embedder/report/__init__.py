@@ -12,6 +12,8 @@ from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 if TYPE_CHECKING:
     from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+    from ultimate_embedder.report.evaluation import evaluation_lines
+    from ultimate_embedder.report.html.evaluation import write_evaluation_page
 
 __all__ = [
     "CollectionSummary",
@@ -22,19 +24,29 @@ __all__ = [
     "add_exports",
     "compare_outputs",
     "comparison_lines",
+    "evaluation_lines",
     "make_progress",
     "print_summary",
     "try_report",
     "write_comparison_page",
+    "write_evaluation_page",
     "write_report",
 ]
 
-_COMPARING = ("Comparison", "compare_outputs", "comparison_lines", "write_comparison_page")
+# imported on first use: a run needs nothing of it
+_MODULES = {
+    "Comparison": "compare",
+    "compare_outputs": "compare",
+    "comparison_lines": "compare",
+    "evaluation_lines": "evaluation",
+    "write_comparison_page": "compare",
+    "write_evaluation_page": "html.evaluation",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _COMPARING:  # a run needs nothing of it
+    if name in _MODULES:
         import importlib
 
-        return getattr(importlib.import_module("ultimate_embedder.report.compare"), name)
+        return getattr(importlib.import_module(f"ultimate_embedder.report.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

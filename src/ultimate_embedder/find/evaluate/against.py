@@ -11,7 +11,6 @@ from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.result import Against, Compared, QueryChange, Statement
 from ultimate_embedder.find.evaluate.statistics import compare
 from ultimate_embedder.find.evaluate.table import make_rows
-from ultimate_embedder.find.evaluate.verdict import difference_words
 
 MOST_CHANGES = 5
 LEAST_CHANGE = 0.01
@@ -60,7 +59,7 @@ def about_other(found: Against) -> Statement:
     """What the other output would do to the search, in words."""
     change = found.change
     counts = f"{change.better} queries better, {change.worse} worse, {change.equal} equal"
-    figures = difference_words(change.difference, change.interval, change.p).strip()
+    figures = change.evidence.strip()
     if change.significant:
         told = "finds more" if change.difference > 0 else "finds less"
     else:

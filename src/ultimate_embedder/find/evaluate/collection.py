@@ -78,7 +78,8 @@ def search_collection(
     queries = _encode_queries(output, collection, task, sources, config, emit)
     chunks = task.documents.chunks
     plan = plan_ways(sources, queries, [], chunks=chunks, dims=config.dims, seed=config.seed)
-    search = Search(task, plan, _row_sources(sources), config.candidates, TieBreak(chunks, config.seed))
+    ties = TieBreak(chunks, config.seed)
+    search = Search(task, plan, _row_sources(sources), config.candidates, ties, collection.name)
     measured = measure(search, emit, ceiling_depth=CEILING_DEPTH, keep=config.tune)
     return Searched(output, collection, task, sources, plan, measured)
 

@@ -29,8 +29,8 @@ class Documents:
 
     keys: np.ndarray
     """The key of each chunk's text: two numbers per row."""
-    document: np.ndarray
-    """The number of each chunk's document."""
+    document: np.ndarray | None
+    """The number of each chunk's document; None if every chunk is one, with the number of its row."""
     count: int
     """The number of documents."""
     number_of: Mapping[str, int]
@@ -43,11 +43,6 @@ class Documents:
     def chunks(self) -> int:
         """The number of chunks."""
         return len(self.keys)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether some document has several chunks."""
-        return self.count < self.chunks
 
 
 def open_points(collection: CollectionOutput) -> PointsFile:
@@ -123,9 +118,10 @@ class _Reader:
                 f"{self.missing:,} of {points.points:,} chunks have no {self.doc_field} "
                 f"({', '.join(self.without)}): each is a document of its own"
             )
+        grouped = self.count < points.points
         return Documents(
             keys=np.concatenate([np.empty((0, 2), np.uint64), *self.keys]),
-            document=np.concatenate([np.empty(0, np.int32), *self.document]),
+            document=np.concatenate(self.document) if grouped else None,
             count=self.count,
             number_of=self.found,
             examples=tuple(self.examples),

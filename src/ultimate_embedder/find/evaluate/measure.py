@@ -49,6 +49,7 @@ class Search:
     candidates: int
     """Of each leg, that are fused."""
     ties: TieBreak
+    collection: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,15 @@ def measure(
     ways = [*plan.ways, *_ceilings(plan.ways, ceiling_depth), *_reranked(plan.ways, rerank)]
     blocks: dict[str, list[np.ndarray]] = {way.name: [] for way in ways}
     kept = []
-    emit(EvaluationStarted(what=COMPARING, total=len(task.ids)))
+    emit(EvaluationStarted(collection=search.collection, what=COMPARING, total=len(task.ids)))
     for part in _parts(len(task.ids)):
         legs = _rank_legs(search, part)
         if keep and legs.candidates is not None and part.start < MOST_KEPT:
             kept.append(legs.candidates)
         for name, rankings in _rankings(search, part, legs, ceiling_depth, rerank):
             blocks[name].append(measure_rankings(rankings, task.relevant[part]))
-        emit(EvaluationAdvanced(what=COMPARING, queries=part.stop - part.start))
-    emit(EvaluationEnded(what=COMPARING))
+        emit(EvaluationAdvanced(collection=search.collection, what=COMPARING, queries=part.stop - part.start))
+    emit(EvaluationEnded(collection=search.collection, what=COMPARING))
     return Measured(ways, {name: np.concatenate(found) for name, found in blocks.items()}, kept)
 
 

@@ -135,8 +135,10 @@ def _all_places(places: Sequence[np.ndarray], end: int) -> np.ndarray:
     return every[:, : max(1, used)]
 
 
-def as_documents(rows: np.ndarray, document: np.ndarray) -> np.ndarray:
-    """A ranking of rows as one of documents, each where its best chunk is."""
+def as_documents(rows: np.ndarray, document: np.ndarray | None) -> np.ndarray:
+    """A ranking of rows as one of documents, each where its best chunk is; None: every chunk is a document."""
+    if document is None:
+        return rows[rows >= 0]
     found = document[rows[rows >= 0]]
     _, first = np.unique(found, return_index=True)
     return np.asarray(found[np.sort(first)])

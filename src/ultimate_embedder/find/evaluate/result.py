@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.find.evaluate.measures import MEASURES
-from ultimate_embedder.find.evaluate.statistics import Difference
+from ultimate_embedder.find.evaluate.statistics import SIGNIFICANT, Difference
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.markup import html_table
 from ultimate_embedder.output import Output
@@ -49,9 +49,21 @@ class Compared(_Part):
         )
 
     @property
+    def decisive_p(self) -> float:
+        """The p value after the correction, if there is one."""
+        return self.p if self.p_corrected is None else self.p_corrected
+
+    @property
     def significant(self) -> bool:
-        """Whether chance is no likely explanation: p below 5 %, after the correction if there is one."""
-        return (self.p if self.p_corrected is None else self.p_corrected) < 0.05
+        """Whether chance is no likely explanation: p is below 5 %."""
+        return self.decisive_p < SIGNIFICANT
+
+    @property
+    def evidence(self) -> str:
+        """The difference, its interval and its p value: ` (+0.012, 95 % +0.003 to +0.021, p = 0.010)`."""
+        low, high = self.interval
+        p = "p < 0.001" if self.decisive_p < 0.001 else f"p = {self.decisive_p:.3f}"
+        return f" ({self.difference:+.3f}, 95 % {low:+.3f} to {high:+.3f}, {p})"
 
 
 class EvaluationRow(_Part):
@@ -73,6 +85,11 @@ class EvaluationRow(_Part):
     bytes_per_chunk: int | None = Field(None, description="of its dense vectors, in memory")
     note: str = ""
 
+    @property
+    def evidence(self) -> str:
+        """The difference to what it is compared with, in words; empty if there is nothing to compare with."""
+        return self.compared.evidence if self.compared is not None else ""
+
     def value(self, measure: str) -> float:
         """The value of a measure, by its name."""
         return float((self.ndcg, self.recall, self.mrr, self.map)[MEASURES.index(measure)])
@@ -81,7 +98,7 @@ class EvaluationRow(_Part):
 class Statement(_Part):
     """One thing that the figures say."""
 
-    about: str = Field(description="model, ensemble, drop, reranker, advice, output, tuned, against")
+    about: str = Field(description="advice, model, ensemble, output, drop, reranker, weights or against")
     words: str
     command: str = Field("", description="what to type")
 

@@ -15,7 +15,6 @@ from ultimate_embedder.find.evaluate.ranking import Candidates, as_documents
 from ultimate_embedder.find.evaluate.result import Statement, Tuned
 from ultimate_embedder.find.evaluate.table import make_rows
 from ultimate_embedder.find.evaluate.task import Task
-from ultimate_embedder.find.evaluate.verdict import difference_words
 from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, Way
 
 STEPS = {2: 20, 3: 10, 4: 5, 5: 4}  # of a weight from 0 to 1, by number of legs: about 60 combinations
@@ -62,23 +61,16 @@ def tune_weights(task: Task, kept: Sequence[Candidates], plan: Plan, split: str,
 def about_tuning(found: Tuned) -> Statement:
     """What the tuned weights are worth, in words."""
     row = next(row for row in found.rows if row.name.endswith(TUNED))
-    weights = ",".join(f"{name}={weight:g}" for name, weight in found.weights.items())
-    evidence = ""
-    if row.compared is not None:
-        p = row.compared.p if row.compared.p_corrected is None else row.compared.p_corrected
-        evidence = difference_words(row.compared.difference, row.compared.interval, p)
-        if row.compared.significant and row.compared.difference > 0:
-            told = "tuned weights help"
-        else:
-            told = "tuned weights do not help more than chance explains"
-    else:
-        told = "weights were tuned"
-    base = next(each for each in found.rows if each.name == found.method)
+    base = next(row for row in found.rows if row.name == found.method)
+    alone = max((row for row in found.rows if row.kind != "fusion"), key=lambda row: row.ndcg)
+    helps = row.compared is not None and row.compared.significant and row.compared.difference > 0
+    told = "tuned weights help" if helps else "tuned weights do not help more than chance explains"
     words = (
-        f"{told}: {found.method} {row.ndcg:.3f} against {base.ndcg:.3f} with the weights before{evidence}, on "
-        f"{found.tested_on} queries that were not used to choose them"
+        f"{told}: {found.method} {row.ndcg:.3f}, with the weights before {base.ndcg:.3f}{row.evidence}, the best leg "
+        f"alone {alone.ndcg:.3f} ({alone.name}); on {found.tested_on} queries that were not used to choose them"
     )
-    return Statement(about="tuned", words=words, command=f"--weights {weights}")
+    weights = ",".join(f"{name}={weight:g}" for name, weight in found.weights.items())
+    return Statement(about="weights", words=words, command=f"search --weights {weights}" if helps else "")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ import numpy as np
 
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.result import Compared, EvaluationRow, Statement
-from ultimate_embedder.find.evaluate.statistics import Difference, compare
+from ultimate_embedder.find.evaluate.statistics import compare
 from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Way
-from ultimate_embedder.terminal import counted
 
 CHOICES = ("model", "fusion", "vector_fusion", "sparse", "hybrid", "reranked")
 FUSED = ("fusion", "vector_fusion")
@@ -27,14 +26,13 @@ def make_verdict(
     if best is not None and len(models) > 1:
         found += [_about_model(best, models), *_about_ensemble(best, rows, default)]
         found += list(_about_dropping(ways, models, values, seed))
-    found += list(_about_reranker(rows, default))
-    return [*found, *_advice(rows, best)]
+    return [*_advice(rows, best), *found, *_about_reranker(rows, default)]
 
 
 def _about_model(best: EvaluationRow, models: Sequence[EvaluationRow]) -> Statement:
     others = [row for row in models if row is not best]
-    told = [f"{row.name} {row.ndcg:.3f}{_difference(row.compared)}" for row in others]
-    return Statement(about="model", words=f"best model: {best.name} with nDCG@10 {best.ndcg:.3f}; {'; '.join(told)}")
+    told = [f"{row.name} {row.ndcg:.3f}{row.evidence}" for row in others]
+    return Statement(about="model", words=f"{best.name} is the best: nDCG@10 {best.ndcg:.3f}; {'; '.join(told)}")
 
 
 def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default: str) -> Iterator[Statement]:
@@ -42,7 +40,7 @@ def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default:
     if not fused:
         return
     top = max(fused, key=lambda row: row.ndcg)
-    figures = f"{top.name} {top.ndcg:.3f} against {best.ndcg:.3f}{_difference(top.compared)}"
+    figures = f"{top.name} {top.ndcg:.3f} against {best.ndcg:.3f}{top.evidence}"
     if top.compared and top.compared.significant:
         beats = top.compared.difference > 0
         words = "the ensemble beats its best model" if beats else "every fusion is worse than the best model"
@@ -52,7 +50,7 @@ def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default:
     for row in fused:
         if row.name == default and row.compared and row.compared.significant and row.compared.difference < 0:
             told = f"{row.name}, which this output is searched by, is worse than {best.name} alone"
-            yield Statement(about="output", words=f"{told}: {row.ndcg:.3f}{_difference(row.compared)}")
+            yield Statement(about="output", words=f"{told}: {row.ndcg:.3f}{row.evidence}")
 
 
 def _about_dropping(
@@ -66,17 +64,18 @@ def _about_dropping(
         return
     whole = deciding(values[DEFAULT_SCORE_FUSION])
     rest = np.stack([deciding(values[each]) for each in known.values()], axis=1)
-    found = dict(zip(known, compare(rest, whole, seed), strict=True))
-    least = max(found, key=lambda name: found[name].mean)
+    compared = zip(known, compare(rest, whole, seed), strict=True)
+    found = {name: Compared.of(DEFAULT_SCORE_FUSION, each) for name, each in compared}
+    least = max(found, key=lambda name: found[name].difference)
     lost = found[least]
     after = float(deciding(values[known[least]]).mean())
-    figures = f"nDCG@10 {after:.3f} without it, {whole.mean():.3f} with it{_as_words(lost)}"
-    if lost.is_significant and lost.mean < 0:
-        yield Statement(about="drop", words=f"drop no model: {least} would be missed least ({figures})")
+    figures = f"nDCG@10 {after:.3f} without it, {whole.mean():.3f} with it{lost.evidence}"
+    if lost.significant and lost.difference < 0:
+        yield Statement(about="drop", words=f"drop no model; {least} would be missed least: {figures}")
         return
     saved = f"vectors of {len(names) - 1} instead of {len(names)} models"
-    reason = "is better without it" if lost.mean > NO_CHANGE else "does not lose more than chance explains"
-    command = f"--models {','.join(name for name in names if name != least)}"
+    reason = "is better without it" if lost.difference > NO_CHANGE else "does not lose more than chance explains"
+    command = f"embed --models {','.join(name for name in names if name != least)}"
     yield Statement(
         about="drop",
         words=f"{least} can be dropped: {DEFAULT_SCORE_FUSION} {reason} ({figures}); {saved}",
@@ -107,7 +106,7 @@ def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Sta
     for row in rows:
         if row.kind == "reranked":
             told = f"{row.name}: nDCG@10 {row.ndcg:.3f}, {row.ndcg - base.ndcg:+.3f} to {default}"
-            yield Statement(about="reranker", words=f"{told}{_difference(row.compared)}")
+            yield Statement(about="reranker", words=f"{told}{row.evidence}")
 
 
 def _advice(rows: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
@@ -139,32 +138,3 @@ def _command(row: EvaluationRow) -> str:
     if row.kind == "sparse":
         return "search --using sparse"
     return f"search --rerank {row.models[-1]}"
-
-
-def _difference(compared: Compared | None) -> str:
-    """A difference with its evidence: ` (+0.012, 0.003 to 0.021, p = 0.01)`."""
-    if compared is None:
-        return ""
-    p = compared.p if compared.p_corrected is None else compared.p_corrected
-    return difference_words(compared.difference, compared.interval, p)
-
-
-def _as_words(found: Difference) -> str:
-    p = found.p if found.p_corrected is None else found.p_corrected
-    return difference_words(found.mean, (found.interval.low, found.interval.high), p)
-
-
-def difference_words(mean: float, interval: tuple[float, float], p: float) -> str:
-    """A difference, its interval and its p value."""
-    low, high = interval
-    return f" ({mean:+.3f}, 95 % {low:+.3f} to {high:+.3f}, {p_words(p)})"
-
-
-def p_words(p: float) -> str:
-    """`p = 0.03`, `p < 0.001`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-
-
-def count_words(queries: int) -> str:
-    """The number of queries in words."""
-    return counted(queries, "query").replace("querys", "queries")

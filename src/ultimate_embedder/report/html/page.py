@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
@@ -17,8 +19,14 @@ HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
 
 
-def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True) -> str:
-    """The page of a run; without `events` it has no curves, and says so."""
+def make_page(
+    summary: RunSummary,
+    events: RollUp | None,
+    *,
+    ended: bool = True,
+    evaluations: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The page of a run; without `events` it has no curves, and says so. `evaluations` are sections of their own."""
     names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
     hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
     parts = (
@@ -28,6 +36,7 @@ def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True)
             sections.attention(find_advice(summary, events, ended=ended)),
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        *evaluations,
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",
