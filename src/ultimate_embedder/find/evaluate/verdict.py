@@ -78,7 +78,7 @@ def _about_dropping(
     command = f"embed --models {','.join(name for name in names if name != least)}"
     yield Statement(
         about="drop",
-        words=f"{least} can be dropped: {DEFAULT_SCORE_FUSION} {reason} ({figures}); {saved}",
+        words=f"{least} can be dropped, {DEFAULT_SCORE_FUSION} {reason}: {figures}; {saved}",
         command=command,
     )
 
