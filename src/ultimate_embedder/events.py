@@ -22,9 +22,11 @@ from ultimate_embedder.types import (
     HnswGraph,
     MemorySnapshot,
     Rejected,
+    SparseFacts,
     SplitCounts,
     Status,
     TruncatedText,
+    VectorKind,
     VectorSpec,
 )
 
@@ -163,6 +165,7 @@ class ModelLoaded(Event):
     max_tokens: int
     document_prompt: str
     tokenizer: str
+    kind: VectorKind = "dense"
     seconds: float
 
 
@@ -245,6 +248,8 @@ class PassStarted(Event):
     max_tokens: int | None = None
     """Of the encoder, like the prompt; None if the model is not loaded and its store does not have it."""
     document_prompt: str | None = None
+    kind: VectorKind = "dense"
+    """Of the vectors that it makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,10 +355,11 @@ class PassFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsFused(Event):
-    """All passes are complete: the number of points, and the vectors of each."""
+    """All passes are complete: the number of points, the vectors of each, and what is known of sparse ones."""
 
     points: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,6 +428,7 @@ class CollectionSkipped(Event):
     split: SplitCounts
     distinct_texts: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
     exports: tuple[ExportedFile, ...]
     target: str | None
 

@@ -5,6 +5,7 @@ COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
   store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy  |  overflow.json
+  store/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.arrow      of a pass that makes sparse vectors
   queries/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.npy
 """
 
@@ -128,9 +129,9 @@ class PassOutput:
         """That fp16 was too narrow, and the pass is computed in fp32."""
         return self.folder / OVERFLOW_NAME
 
-    def shard(self, number: int) -> Path:
-        """A file of vectors of the pass, with the keys of their texts."""
-        return self.folder / f"shard-{number:05d}.npy"
+    def shard(self, number: int, suffix: str = ".npy") -> Path:
+        """A file of vectors of the pass, with the keys of their texts; sparse vectors are in `.arrow` files."""
+        return self.folder / f"shard-{number:05d}{suffix}"
 
 
 def find_passes(store: Path) -> list[PassOutput]:

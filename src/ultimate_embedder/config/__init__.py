@@ -63,6 +63,7 @@ from ultimate_embedder.config.parse import (
     split_words,
     suggest,
 )
+from ultimate_embedder.config.sparse import LANGUAGES, SPARSE_METHODS, SparseChoice, bm25_settings, parse_sparse
 
 __all__ = [
     "BACKENDS",
@@ -72,11 +73,13 @@ __all__ = [
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
+    "LANGUAGES",
     "OLD_MODE_NAMES",
     "OVERLONG",
     "PARALLELISMS",
     "PRECISIONS",
     "SEPARATOR",
+    "SPARSE_METHODS",
     "STDIN",
     "Backend",
     "BatchTokens",
@@ -94,7 +97,9 @@ __all__ = [
     "Parallelism",
     "Precision",
     "RunConfig",
+    "SparseChoice",
     "at_least",
+    "bm25_settings",
     "cache_folder",
     "declared_options",
     "devices_from_environment",
@@ -116,6 +121,7 @@ __all__ = [
     "parse_names",
     "parse_share",
     "parse_size",
+    "parse_sparse",
     "qdrant_api_key_from_environment",
     "qdrant_url_from_environment",
     "read_inputs",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.events import (
     BatchEncoded,
     BatchStalled,
@@ -72,6 +73,7 @@ class PassEvents:
                 batch_rows_limit=self.plan.batch_rows,
                 max_tokens=facts.max_tokens if facts else None,
                 document_prompt=facts.document_prompt if facts else None,
+                kind=self.plan.kind,
             )
         )
 
@@ -124,6 +126,36 @@ class PassEvents:
                     memory=started.after,
                 )
             )
+
+    def counted(self, texts: int, words: int, seconds: float) -> None:
+        """The words of some texts were counted, on the host."""
+        self._done.add({"cpu": texts})
+        memory = CpuDevice().snapshot()
+        self._emit(
+            BatchEncoded(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                batch_index=next(self._batch_numbers),
+                device="cpu",
+                dtype=self.plan.identity.dtype,
+                rows=texts,
+                texts=texts,
+                planned_rows=texts,
+                tokens=words,
+                padded_tokens=words,
+                longest=0,
+                bad_rows=0,
+                packed=False,
+                fp32_rows=0,
+                predicted_bytes=0,
+                measured_bytes=0,
+                wait_seconds=0.0,
+                forward_seconds=seconds,
+                memory_before=memory,
+                memory=memory,
+            )
+        )
 
     def mitigated(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
         """The course was changed."""

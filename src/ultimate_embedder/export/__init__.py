@@ -11,6 +11,7 @@ from ultimate_embedder.export.formats import (
     EXPORTS,
     estimate_export_bytes,
     find_export,
+    sparse_exports,
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.origin import read_origin
@@ -57,6 +58,7 @@ __all__ = [
     "read_export_journal",
     "read_origin",
     "read_uploads",
+    "sparse_exports",
     "target_collection_name",
     "upload_points",
     "write_exports",

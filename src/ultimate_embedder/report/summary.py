@@ -176,7 +176,7 @@ class SummaryBuilder:
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
-        model.dim = event.dim
+        model.dim, model.kind = None if event.kind == "sparse" else event.dim, event.kind
         model.max_tokens = event.max_tokens
         model.document_prompt = event.document_prompt
         self._model_seconds += event.seconds
@@ -226,7 +226,7 @@ class SummaryBuilder:
         passes = collection.passes
         if event.model_pass == len(passes):
             passes.append(begun)
-            collection.models.append(model.model_copy(update={"weight": event.weight}))
+            collection.models.append(model.model_copy(update={"weight": event.weight, "kind": event.kind}))
         elif passes[event.model_pass].fingerprint == event.fingerprint:  # it goes on after its devices were lost
             self._pass_continued(passes[event.model_pass], event)
         else:  # with another identity: what was done before is of no use
@@ -312,14 +312,15 @@ class SummaryBuilder:
         collection.seconds_by_stage["encode"] = max(seconds) if collection.mode == "simultaneous" else sum(seconds)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        known = self._models[event.model].model_copy(update={"weight": event.weight, "dim": event.dim})
-        collection.models[event.model_pass] = known
+        update = {"weight": event.weight, "dim": event.dim or None, "kind": current.kind}
+        collection.models[event.model_pass] = self._models[event.model].model_copy(update=update)
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
         collection = self._of(event)
         collection.chunks.embedded, collection.vectors = event.points, list(event.vectors)
+        collection.sparse = list(event.sparse)
         if collection.fusion is not None:
-            collection.fusion.vectors = list(event.vectors)
+            collection.fusion.vectors = [each for each in event.vectors if not each.is_sparse]
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)
@@ -343,7 +344,7 @@ class SummaryBuilder:
             split_points=event.split.segments,
             distinct_texts=event.distinct_texts,
         )
-        collection.vectors = list(event.vectors)
+        collection.vectors, collection.sparse = list(event.vectors), list(event.sparse)
         collection.exports = [_export_summary(exported, seconds=0.0) for exported in event.exports]
         collection.target_qdrant_collection = event.target
 
