@@ -151,12 +151,16 @@ class PointsFile:
 
     def read_sparse(self, name: str, rows: int) -> SparseVectors:
         """All sparse vectors of one name, a row for each point; read `rows` at a time."""
-        parts, start = [], 0
+        return join_sparse(list(self.sparse_blocks(name, rows)))
+
+    def sparse_blocks(self, name: str, rows: int) -> Iterator[SparseVectors]:
+        """Yield the sparse vectors of one name, `rows` at a time or fewer."""
+        start = 0
         for batch in self._read(rows, list(sparse_columns(name))):
             with _in_words(self.path, start):
-                parts.append(_sparse_rows(batch, name))
+                vectors = _sparse_rows(batch, name)
+            yield vectors
             start += len(batch)
-        return join_sparse(parts)
 
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,9 @@ from ultimate_embedder.find.evaluate.query_vectors import QueryVectors
 from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.scoring import RowSource
 from ultimate_embedder.find.evaluate.sources import Sources, find_sources
+from ultimate_embedder.find.evaluate.sparse import encode_bm25, make_sparse_leg
 from ultimate_embedder.find.evaluate.task import Task, make_task
-from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, plan_ways
+from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, SparseLeg, plan_ways
 from ultimate_embedder.output import CollectionOutput, Output
 
 
@@ -77,9 +78,10 @@ def search_collection(
     sources = find_sources(collection, points, task.documents.keys)
     queries = _encode_queries(output, collection, task, sources, config, emit)
     chunks = task.documents.chunks
-    plan = plan_ways(sources, queries, [], chunks=chunks, dims=config.dims, seed=config.seed)
+    sparse = [make_sparse_leg(facts, encode_bm25(facts, task.texts), points) for facts in points.sparse]
+    plan = plan_ways(sources, queries, sparse, chunks=chunks, dims=config.dims, seed=config.seed)
     ties = TieBreak(chunks, config.seed)
-    search = Search(task, plan, _row_sources(sources), config.candidates, ties, collection.name)
+    search = Search(task, plan, _row_sources(sources, sparse), config.candidates, ties, collection.name)
     measured = measure(search, emit, ceiling_depth=CEILING_DEPTH, keep=config.tune)
     return Searched(output, collection, task, sources, plan, measured)
 
@@ -92,8 +94,9 @@ def _encode_queries(
     return {name: vectors.encode(task.texts, model) for name, model in models.items()}
 
 
-def _row_sources(sources: Sources) -> dict[str, RowSource]:
+def _row_sources(sources: Sources, sparse: Sequence[SparseLeg]) -> dict[str, RowSource]:
     found: dict[str, RowSource] = {model.name: model.vectors for model in sources.models}
+    found |= {each.name: each.source for each in sparse}
     if sources.fused is not None:
         found[sources.fused.method] = sources.fused.vectors
     return found

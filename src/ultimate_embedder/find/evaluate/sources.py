@@ -109,9 +109,9 @@ def find_sources(collection: CollectionOutput, points: PointsFile, keys: np.ndar
             f"{collection.points_file} does not say which models made its vectors, as it is of another version of "
             f"ultimate-embedder. {AGAIN}"
         )
-    known = [each for each in identities if each is not None]
+    known = [each for each in identities if each is not None and each.kind == "dense"]
     members = _members(origin.fusion if origin else None)
-    named = {spec.name: spec.dim for spec in points.vectors}
+    named = {spec.name: spec.dim for spec in points.vectors if not spec.is_sparse}
     models, unread, notes = [], [], []
     for identity in known:
         weight = members.get(identity.model, {}).get("weight", 1.0)

@@ -56,7 +56,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class SparseVectors:
+class SparseLeg:
     """Sparse vectors of a collection, ready to be compared with the queries."""
 
     name: str
@@ -82,7 +82,7 @@ class Plan:
 def plan_ways(
     sources: Sources,
     queries: Blocks,
-    sparse: Sequence[SparseVectors],
+    sparse: Sequence[SparseLeg],
     *,
     chunks: int,
     dims: Sequence[int] = (),
