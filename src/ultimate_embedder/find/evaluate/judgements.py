@@ -112,9 +112,7 @@ def _fields(entry: Entry, source: Path) -> tuple[str | None, str | None, Any]:
         has_grade = any(str(name).lower() in GRADE_NAMES for name in values)
         return as_id(query), as_id(document), grade if has_grade else 1
     if len(values) == RUN_COLUMNS:
-        raise UsageError(
-            f"{source} has {RUN_COLUMNS} columns, as the results of a search in TREC format. Give {FORMATS}."
-        )
+        raise UsageError(f"{source} has {RUN_COLUMNS} columns, like the results of a search in TREC. Give {FORMATS}.")
     if len(values) == 4:  # TREC: the second column is not used
         return as_id(values[0]), as_id(values[2]), values[3]
     if len(values) == 3:
