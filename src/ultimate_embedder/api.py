@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.config import (
     CompareConfig,
@@ -16,7 +17,14 @@ from ultimate_embedder.config import (
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
-from ultimate_embedder.find import EvaluateConfig, Evaluation, make_evaluate_config
+from ultimate_embedder.find import (
+    EvaluateConfig,
+    Evaluation,
+    Hits,
+    SearchConfig,
+    make_evaluate_config,
+    make_search_config,
+)
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
@@ -24,6 +32,7 @@ from ultimate_embedder.pipeline import run
 from ultimate_embedder.report import (
     Comparison,
     EventLog,
+    Listener,
     RunSummary,
     SummaryBuilder,
     add_exports,
@@ -32,6 +41,9 @@ from ultimate_embedder.report import (
 )
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
+
+if TYPE_CHECKING:
+    from ultimate_embedder.find import QueryModels
 
 
 @with_options_of(make_config)
@@ -103,6 +115,29 @@ def run_comparison(config: CompareConfig) -> Comparison:
     if config.html is not None:
         write_comparison_page(found, config.html)
     return found
+
+
+@with_options_of(make_search_config)
+def search(config: SearchConfig) -> Hits:
+    """Find the chunks of `output`, an output of `embed`, that answer `question` best.
+
+    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`,
+    `rerank="bge-reranker-v2-m3"`. Models are loaded for the call; `open_output(OUT).search(...)` keeps them for the
+    next one.
+    """
+    return run_search(config)
+
+
+def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
+    """Search, with models that may have been loaded before; what matters becomes Python warnings."""
+    from ultimate_embedder.find import Searcher
+
+    listener = Listener(progress=False)
+    try:
+        with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
+            return searcher.search(config.request)
+    finally:
+        listener.warn(stacklevel=4)
 
 
 def run_and_report(

@@ -27,6 +27,7 @@ from ultimate_embedder.files import (
     remove_leftovers,
     safe_name,
     scratch_copy,
+    scratch_links,
     write_json,
 )
 from ultimate_embedder.names import name_problem, same_name
@@ -212,16 +213,19 @@ class CollectionOutput:
         return Path(target)
 
     @contextlib.contextmanager
-    def open_shard(self) -> Iterator[EdgeShard]:
+    def open_shard(self, *, to_read: bool = False) -> Iterator[EdgeShard]:
         """Open the Qdrant shard for the block: a copy of it, so that whatever is done there leaves the output as it is.
 
-        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards.
+        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards. With `to_read`, for who only
+        searches, its large files are links to those of the output, where these can be written to: it opens at once.
         """
         from qdrant_edge import EdgeShard
 
         if not self.qdrant.is_dir():
             raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
-        with scratch_copy(self.qdrant) as copy:
+        if odd := first_oddity(self.qdrant):
+            raise UsageError(f"{odd} is a link, a pipe or a device, which no Qdrant shard has. Remove it.")
+        with (scratch_links if to_read else scratch_copy)(self.qdrant) as copy:
             shard = EdgeShard.load(str(copy))
             try:
                 yield shard

@@ -37,7 +37,7 @@ def test_a_reranker_that_returns_scores_on_the_host_works_on_a_card(
     pairs = reranker.pairs(QUERY, TEXTS)
     expected = reranker.forward(reranker.batch(pairs, np.arange(len(TEXTS)))).numpy()[:, 0]
     devices = open_devices("simulated:2x15GiB", MemoryLimits())
-    scores = rerank(QUERY, TEXTS, reranker, lambda: reranker, devices[:1], Leases(), seen.append)
+    scores = rerank(QUERY, TEXTS, reranker, lambda: reranker, devices[:1], Leases(), seen.append).scores
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 

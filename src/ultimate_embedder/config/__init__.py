@@ -32,6 +32,7 @@ from ultimate_embedder.config.inputs import (
     is_pattern,
     read_inputs,
 )
+from ultimate_embedder.config.model_access import HUB, CacheDirOption, OfflineOption, TrustOption
 from ultimate_embedder.config.options import (
     BACKENDS,
     COMPANIONS,
@@ -73,6 +74,7 @@ __all__ = [
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
+    "HUB",
     "LANGUAGES",
     "OLD_MODE_NAMES",
     "OVERLONG",
@@ -83,6 +85,7 @@ __all__ = [
     "STDIN",
     "Backend",
     "BatchTokens",
+    "CacheDirOption",
     "Companions",
     "CompareConfig",
     "DeclaredOption",
@@ -91,6 +94,7 @@ __all__ = [
     "InMemory",
     "Input",
     "ModelChoice",
+    "OfflineOption",
     "OldEnvironment",
     "Option",
     "Overlong",
@@ -98,6 +102,7 @@ __all__ = [
     "Precision",
     "RunConfig",
     "SparseChoice",
+    "TrustOption",
     "at_least",
     "bm25_settings",
     "cache_folder",

@@ -6,7 +6,7 @@ from ultimate_embedder.execution.full_precision import known_precision
 from ultimate_embedder.execution.ladder import FRESH_PROCESS, LADDER, MITIGATIONS, Mitigation
 from ultimate_embedder.execution.local import LocalExecutor, WorkersLearned
 from ultimate_embedder.execution.pass_store import open_store
-from ultimate_embedder.execution.rerank import rerank
+from ultimate_embedder.execution.rerank import RerankModel, RerankScores, rerank
 from ultimate_embedder.execution.run import CollectionWork, run_passes
 from ultimate_embedder.execution.splitting import split_overlong
 from ultimate_embedder.execution.words import count_words
@@ -22,6 +22,8 @@ __all__ = [
     "LocalExecutor",
     "Mitigation",
     "PassWork",
+    "RerankModel",
+    "RerankScores",
     "TextSource",
     "VectorSink",
     "WorkersLearned",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +161,30 @@ class PointsFile:
             yield vectors
             start += len(batch)
 
+    def payload_batches(self, rows: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the payloads alone, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, list(COLUMNS)):
+            with _in_words(self.path, start):
+                payloads = self._payloads(self._columns(batch))
+            yield payloads
+            start += len(batch)
+
+    def read_payloads(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """The payloads of some rows, in their order; only the row groups that hold them are read."""
+        found: dict[int, dict[str, Any]] = {}
+        with _in_words(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                mine = sorted({row for row in rows if start <= row < end})
+                if mine:
+                    table = file.read_row_group(group, columns=list(COLUMNS)).take([row - start for row in mine])
+                    lists = self._columns(table)
+                    found |= dict(zip(mine, self._payloads(lists), strict=True))
+                start = end
+        return [found[row] for row in rows]
+
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""
         with _in_words(self.path):
@@ -178,19 +201,6 @@ class PointsFile:
                 lists = {name: batch.column(name).to_pylist() for name in columns}
             yield lists
             start += len(batch)
-
-    def texts_of(self, rows: Collection[int]) -> dict[int, str]:
-        """The texts of some rows; only the row groups that have them are read."""
-        wanted, texts, start = sorted(rows), dict[int, str](), 0
-        with _in_words(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
-            for group in range(file.num_row_groups):
-                end = start + file.metadata.row_group(group).num_rows
-                chosen = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
-                if chosen:
-                    column = file.read_row_group(group, columns=["text"]).column("text")
-                    texts |= {row: column[row - start].as_py() for row in chosen}
-                start = end
-        return texts
 
     def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         with _in_words(self.path):
@@ -209,14 +219,22 @@ class PointsFile:
                 yield batch
 
     def _join(self, batch: pa.RecordBatch) -> Batch:
-        batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
         vectors = {spec.name: _vectors(batch, spec) for spec in self.vectors}
+        lists = self._columns(batch)
+        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
+        return ids, vectors, self._payloads(lists)
+
+    def _columns(self, batch: pa.RecordBatch | pa.Table) -> dict[str, list[Any]]:
+        batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
         lists = {name: batch.column(name).to_pylist() for name in COLUMNS}
         for name, values in lists.items():
             if name not in OPTIONAL_VALUES and not all(isinstance(value, str) for value in values):
                 raise _DamagedError(f"a {name} is missing, or no text")
-        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
-        return ids, vectors, [self.kind.payload(_chunk(lists, row, self.collection)) for row in range(len(batch))]
+        return lists
+
+    def _payloads(self, lists: dict[str, list[Any]]) -> list[dict[str, Any]]:
+        rows = range(len(lists["chunk_id"]))
+        return [self.kind.payload(_chunk(lists, row, self.collection)) for row in rows]
 
     def _point_ids(self, plain: list[str], chunk_ids: list[str]) -> list[str]:
         if self.kind is PLAIN:

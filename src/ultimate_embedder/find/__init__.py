@@ -1,8 +1,17 @@
-"""Query a finished output, fuse the scores of its vectors, and measure what each way to search it is worth."""
+"""Find what is in an output: search, fusion of scores, reranking, query encoding; measure and compare what is found."""
 
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.find.evaluate.options import EVALUATION_OUTPUT, EvaluateConfig, make_evaluate_config
+from ultimate_embedder.find.hits import Hit, Hits, Reranked, UsedLeg
+from ultimate_embedder.find.options import (
+    SEARCH_OUTPUT,
+    SearchConfig,
+    SearchPlace,
+    SearchRequest,
+    check_question,
+    make_search_config,
+)
 from ultimate_embedder.find.score_fusion import (
     SCORE_FUSION_METHODS,
     SCORE_FUSIONS,
@@ -35,32 +44,47 @@ if TYPE_CHECKING:
     from ultimate_embedder.find.evaluate.sources import journal_identity
     from ultimate_embedder.find.query import (
         QueryEncoder,
+        QueryModels,
         encode_texts,
         open_query_encoder,
         resolve_same_model,
-        summary_fusion,
     )
+    from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
+    from ultimate_embedder.find.search import Searcher
 
 __all__ = [
     "EVALUATION_OUTPUT",
     "MEASURES",
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
+    "SEARCH_OUTPUT",
     "CosineSpread",
     "EvaluateConfig",
     "Evaluation",
     "EvaluationRow",
+    "Hit",
+    "Hits",
     "Leg",
     "NeighbourExample",
     "NeighbourOverlap",
     "QueryEncoder",
+    "QueryModels",
     "Ranked",
+    "RecordedModel",
+    "RecordedVectors",
+    "Reranked",
     "ScoreFusion",
+    "SearchConfig",
+    "SearchPlace",
+    "SearchRequest",
+    "Searcher",
     "ShownText",
     "Side",
     "TextCounts",
+    "UsedLeg",
     "VectorPair",
     "WorstCosine",
+    "check_question",
     "check_weights",
     "compare_sides",
     "encode_texts",
@@ -70,9 +94,11 @@ __all__ = [
     "journal_identity",
     "keep_top",
     "make_evaluate_config",
+    "make_search_config",
     "open_query_encoder",
     "open_side",
     "read_evaluations",
+    "read_recorded",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
@@ -87,6 +113,10 @@ _MODULES = {
     "NeighbourExample": "compare",
     "NeighbourOverlap": "compare",
     "QueryEncoder": "query",
+    "QueryModels": "query",
+    "RecordedModel": "recorded",
+    "RecordedVectors": "recorded",
+    "Searcher": "search",
     "ShownText": "compare",
     "Side": "compare",
     "TextCounts": "compare",
@@ -99,8 +129,9 @@ _MODULES = {
     "open_query_encoder": "query",
     "open_side": "compare",
     "read_evaluations": "evaluate.result",
+    "read_recorded": "recorded",
     "resolve_same_model": "query",
-    "summary_fusion": "query",
+    "summary_fusion": "recorded",
 }
 
 

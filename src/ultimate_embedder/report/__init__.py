@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.html import try_report, write_report
+from ultimate_embedder.report.listener import Listener
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
@@ -19,6 +20,7 @@ __all__ = [
     "CollectionSummary",
     "Comparison",
     "EventLog",
+    "Listener",
     "RunSummary",
     "SummaryBuilder",
     "add_exports",

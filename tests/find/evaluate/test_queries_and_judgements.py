@@ -15,7 +15,7 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.find.evaluate.judgements import read_judgements
 from ultimate_embedder.find.evaluate.queries import read_queries
 
-TEXTS = {"1": "what is lift", "q 2": "heat, and \"flow\""}
+TEXTS = {"1": "what is lift", "q 2": 'heat, and "flow"'}
 GRADES = {"1": {"a": 3, "b": 1}, "2": {"a": 0}}
 
 
@@ -104,7 +104,9 @@ def test_odd_judgements_are_counted_and_never_silently_changed(tmp_path: Path) -
 
 def test_odd_queries_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "queries.jsonl"
-    path.write_text('{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n{"_id": "2", "text": " "}\n{"text": "c"}\n{"_id"')
+    path.write_text(
+        '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n{"_id": "2", "text": " "}\n{"text": "c"}\n{"_id"'
+    )
     found = read_queries(path)
     assert found.texts == {"1": "a"}
     told = "\n".join(found.problems)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ultimate_embedder.config import devices_from_environment
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import Emit
 from ultimate_embedder.find.evaluate.documents import open_points
 from ultimate_embedder.find.evaluate.judgements import Judgements
-from ultimate_embedder.find.evaluate.measure import Measured, Search, measure
-from ultimate_embedder.find.evaluate.options import CEILING_DEPTH, EvaluateConfig
+from ultimate_embedder.find.evaluate.measure import Measured, Rerank, Search, measure
+from ultimate_embedder.find.evaluate.options import EvaluateConfig
 from ultimate_embedder.find.evaluate.queries import Queries
 from ultimate_embedder.find.evaluate.query_vectors import QueryVectors
 from ultimate_embedder.find.evaluate.ranking import TieBreak
+from ultimate_embedder.find.evaluate.rerank import open_reranker
 from ultimate_embedder.find.evaluate.scoring import RowSource
 from ultimate_embedder.find.evaluate.sources import Sources, find_sources
 from ultimate_embedder.find.evaluate.sparse import encode_bm25, make_sparse_leg
 from ultimate_embedder.find.evaluate.task import Task, make_task
-from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, SparseLeg, plan_ways
+from ultimate_embedder.find.evaluate.ways import Plan, SparseLeg, plan_ways
+from ultimate_embedder.find.options import SearchPlace
+from ultimate_embedder.find.query import QueryModels
+from ultimate_embedder.models import model_name
 from ultimate_embedder.output import CollectionOutput, Output
 
 
@@ -47,10 +53,7 @@ class Searched:
     @property
     def default(self) -> str:
         """The way that search uses by default."""
-        names = [way.name for way in self.plan.ways]
-        if self.sources.exported in names:  # points have one vector, which is fused
-            return self.sources.exported
-        return DEFAULT_SCORE_FUSION if DEFAULT_SCORE_FUSION in names else names[0]
+        return self.plan.default
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -82,16 +85,25 @@ def search_collection(
     plan = plan_ways(sources, queries, sparse, chunks=chunks, dims=config.dims, seed=config.seed)
     ties = TieBreak(chunks, config.seed)
     search = Search(task, plan, _row_sources(sources, sparse), config.candidates, ties, collection.name)
-    measured = measure(search, emit, ceiling_depth=CEILING_DEPTH, keep=config.tune)
+    with contextlib.ExitStack() as stack:
+        rerank = None
+        if config.rerank is not None:
+            score = stack.enter_context(open_reranker(config.rerank, _place(output, config), points, emit))
+            rerank = Rerank(model_name(config.rerank), plan.default, config.candidates, score)
+        measured = measure(search, emit, ceiling_depth=config.candidates, rerank=rerank, keep=config.tune)
     return Searched(output, collection, task, sources, plan, measured)
 
 
 def _encode_queries(
     output: Output, collection: CollectionOutput, task: Task, sources: Sources, config: EvaluateConfig, emit: Emit
 ) -> Mapping[str, np.ndarray]:
-    vectors = QueryVectors(output, collection, output.try_summary()[0], config.access, emit)
+    vectors = QueryVectors(output, collection, QueryModels(output.try_summary()[0], config.access), emit)
     models = {model.name: model for model in (*sources.models, *(sources.fused.members if sources.fused else ()))}
     return {name: vectors.encode(task.texts, model) for name, model in models.items()}
+
+
+def _place(output: Output, config: EvaluateConfig) -> SearchPlace:
+    return SearchPlace(output.folder, devices=devices_from_environment() or "auto", hub=config.access)
 
 
 def _row_sources(sources: Sources, sparse: Sequence[SparseLeg]) -> dict[str, RowSource]:

@@ -90,12 +90,13 @@ def _parts(queries: int) -> Iterator[slice]:
 def _depth(task: Task) -> int:
     """How many chunks a ranking must have so that it has enough documents."""
     per_document = -(-task.documents.chunks // max(1, task.documents.count))
-    return min(task.documents.chunks, MOST_DEPTH, RANKING_DEPTH * per_document)
+    return min(task.documents.chunks, MOST_DEPTH, 2 * RANKING_DEPTH * per_document)
 
 
 def _rank_legs(search: Search, part: slice) -> Legs:
     plan = search.plan
-    rankings = rank_all(plan.scorers, search.sources, part, _depth(search.task), search.ties)
+    depth = max(_depth(search.task), search.candidates)
+    rankings = rank_all(plan.scorers, search.sources, part, depth, search.ties)
     if len(plan.legs) < 2:
         return Legs(rankings)
     legs = {name: rankings[name] for name in plan.legs}

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map")
 """The names of the measures, the first of which decides."""
 DECIDING = MEASURES[0]
-RANKING_DEPTH = 1000  # documents of a ranking that count, as in TREC
-RECALL_DEPTH = 100
+RANKING_DEPTH = 100  # documents of a ranking that count: for recall, and for MAP
 TOP = 10
 _SCORES = [-float(place) for place in range(RANKING_DEPTH)]
 INSTALL = "pip install 'ultimate-embedder[evaluate]'"
@@ -50,7 +49,7 @@ def measure_rankings(
     package = require_ir_measures()
     grades = {str(number): _grades(each) for number, each in enumerate(relevant)}
     values = np.zeros((len(relevant), len(MEASURES)))
-    steps = [({package.nDCG @ TOP: 0, package.RR @ TOP: 2}, TOP), ({package.R @ RECALL_DEPTH: 1, package.AP: 3}, None)]
+    steps = [({package.nDCG @ TOP: 0, package.RR @ TOP: 2}, TOP), ({package.R @ RANKING_DEPTH: 1, package.AP: 3}, None)]
     for columns, depth in steps[:1] if only_deciding else steps:
         pairs = zip(rankings, relevant, strict=True)
         runs = {str(number): _run(ranking, each, depth) for number, (ranking, each) in enumerate(pairs)}

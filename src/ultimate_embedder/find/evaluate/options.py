@@ -10,19 +10,26 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from ultimate_embedder.config import HubAccess, Option, at_least, hub_access, read_options, split_words
+from ultimate_embedder.config import (
+    CacheDirOption,
+    HubAccess,
+    OfflineOption,
+    Option,
+    TrustOption,
+    at_least,
+    hub_access,
+    read_options,
+    split_words,
+)
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.options import CANDIDATES
 
 DATA = "queries and judgements"
 WAYS = "what is compared"
-MODELS = "models"
 EVALUATION_OUTPUT = "output"
 
 SPLITS = ("query", "document")
 MADE_QUERIES = 200
-CANDIDATES = 1000
-RERANK_DEPTH = 50
-CEILING_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,6 @@ class EvaluateConfig:
     dims: tuple[int, ...]
     candidates: int
     rerank: str | None
-    rerank_depth: int
     tune: bool
     split: str
     against: Path | None
@@ -159,17 +165,14 @@ def make_evaluate_config(
     candidates: Annotated[
         int,
         Option(
-            "best chunks of each leg that are fused",
+            "chunks of each leg that are fused, and that are reranked",
             WAYS,
             "N",
-            default=str(CANDIDATES),
+            default=f"{CANDIDATES}, as in search",
             read=partial(at_least, least=1),
         ),
     ] = CANDIDATES,
-    rerank: Annotated[str | None, Option("also rerank the best chunks, with this model", WAYS, "MODEL")] = None,
-    rerank_depth: Annotated[
-        int, Option("chunks to rerank", WAYS, "N", default=str(RERANK_DEPTH), read=partial(at_least, least=2))
-    ] = RERANK_DEPTH,
+    rerank: Annotated[str | None, Option("also rerank the candidates of the default search", WAYS, "MODEL")] = None,
     tune: Annotated[
         bool, Option("choose weights of the legs on one half of the queries, and test them on the other", WAYS)
     ] = False,
@@ -192,13 +195,9 @@ def make_evaluate_config(
     seed: Annotated[
         int, Option("of random samples and halves", WAYS, "N", default="0", read=partial(at_least, least=0))
     ] = 0,
-    cache_dir: Annotated[
-        str | Path | None, Option("the Hugging Face cache", MODELS, "DIR", default="the standard one")
-    ] = None,
-    offline: Annotated[bool, Option("never use the network", MODELS)] = False,
-    trust_remote_code: Annotated[
-        str | Iterable[str], Option("models that may run code from their repository", MODELS, "KEY,...")
-    ] = (),
+    cache_dir: CacheDirOption = None,
+    offline: OfflineOption = False,
+    trust_remote_code: TrustOption = (),
     html: Annotated[
         str | Path | None,
         Option("also write a page with the results to this file", EVALUATION_OUTPUT, "FILE", read=_file),

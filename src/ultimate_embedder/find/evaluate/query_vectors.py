@@ -9,16 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.chunks import TextList
-from ultimate_embedder.config import HubAccess
-from ultimate_embedder.description import EncoderFacts
 from ultimate_embedder.errors import ModelError, OutputError
-from ultimate_embedder.events import Emit, ModelLoadStarted, Warned
+from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.find.evaluate.sources import ModelVectors
-from ultimate_embedder.find.query import encode_texts, resolve_same_model
+from ultimate_embedder.find.query import QueryModels, encode_texts
+from ultimate_embedder.find.recorded import RecordedModel
 from ultimate_embedder.lock import hold_output
-from ultimate_embedder.models import find_spec, load_encoder
+from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import CollectionOutput, Output
-from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import VectorStore
 
@@ -31,8 +29,7 @@ class QueryVectors:
 
     output: Output
     collection: CollectionOutput
-    summary: RunSummary | None
-    access: HubAccess
+    models: QueryModels
     emit: Emit
 
     def encode(self, texts: Sequence[str], model: ModelVectors) -> np.ndarray:
@@ -46,24 +43,20 @@ class QueryVectors:
         _, first = np.unique(keys[missing], axis=0, return_index=True)
         new = missing[np.sort(first)]
         if not len(new):
-            return kept.read(keys)
+            return np.asarray(kept.read(keys))
         computed = self._compute([texts[row] for row in new], model)
         self._keep(identity, keys[new], computed)
         return _joined(keys, kept, keys[new], computed)
 
     def _compute(self, texts: Sequence[str], model: ModelVectors) -> np.ndarray:
-        identity = model.identity
-        resolved = resolve_same_model(identity.model, identity.model_digest, self.summary, self.access)
-        self.emit(ModelLoadStarted(model=identity.model))
-        limit = model.encoder.max_tokens if model.encoder else identity.max_tokens
-        encoder = load_encoder(resolved, "float32", "cpu", limit, self.access.trusted).for_queries()
+        encoder = self.models.encoder(_recorded(model), self.emit).for_queries()
         blocks = [
-            encode_texts(encoder, texts[start : start + BLOCK_TEXTS], identity.dim)
+            encode_texts(encoder, texts[start : start + BLOCK_TEXTS], model.identity.dim)
             for start in range(0, len(texts), BLOCK_TEXTS)
         ]
         vectors = np.concatenate(blocks)
         if not np.isfinite(vectors).all():
-            raise ModelError(f"{identity.model} gave vectors that are not finite for some queries.")
+            raise ModelError(f"{model.name} gave vectors that are not finite for some queries.")
         return vectors
 
     def _keep(self, identity: PassIdentity, keys: np.ndarray, vectors: np.ndarray) -> None:
@@ -79,12 +72,24 @@ class QueryVectors:
         self.emit(Warned(collection=self.collection.name, message=message))
 
 
+def _recorded(model: ModelVectors) -> RecordedModel:
+    """The model, as search asks for it."""
+    identity, facts = model.identity, model.encoder
+    return RecordedModel(
+        name=identity.model,
+        digest=identity.model_digest,
+        dim=identity.dim,
+        max_tokens=facts.max_tokens if facts else None,
+        token_cap=None if facts else identity.max_tokens,
+    )
+
+
 def query_identity(model: ModelVectors) -> PassIdentity:
     """Everything that affects the vector of a query: equal identities mean equal vectors for equal texts."""
     identity = model.identity
     spec = find_spec(identity.model)
     prompt = spec.query_prompt.text if spec and spec.query_prompt else None  # else it is in the model's files
-    facts: EncoderFacts | None = model.encoder
+    facts = model.encoder
     return dataclasses.replace(
         identity,
         dtype="float32",

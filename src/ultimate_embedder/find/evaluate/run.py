@@ -36,7 +36,7 @@ def evaluate_output(config: EvaluateConfig, emit: Emit) -> Evaluation:
     judged = _read_judged(config, collection)
     here = search_collection(output, collection, judged, config, emit)
     found = _summarise(here, judged, config)
-    if config.tune:
+    if config.tune and len(here.plan.tuned) > 1:
         found = _with(found, tuned=_tuned(here, config))
     if config.against is not None:
         there = open_output(config.against)
@@ -82,7 +82,7 @@ def _summarise(here: Searched, judged: Judged, config: EvaluateConfig) -> Evalua
         rows=rows,
         best_model=best,
         default=here.default,
-        verdict=make_verdict(ways, rows, values, here.default, config.seed),
+        verdict=make_verdict(rows, values, here.default, config.seed),
         notes=[*judged.notes, *here.notes],
     )
 

@@ -11,13 +11,12 @@ import numpy as np
 from ultimate_embedder.export import PointsFile
 from ultimate_embedder.find.evaluate.scoring import BLOCK_ROWS, Blocks, Scorer
 from ultimate_embedder.find.evaluate.ways import SparseLeg
+from ultimate_embedder.find.legs import SPARSE_WEIGHTS
 from ultimate_embedder.models import WordCounter
 from ultimate_embedder.sparse import SparseVectors, join_sparse
 from ultimate_embedder.types import SparseFacts
 
 READ_ROWS = 1024
-WEIGHTS = {"zscore": 0.5}
-"""What a sparse leg weighs beside dense ones of 1, by method of fusion; 1 in the others."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def make_sparse_leg(facts: SparseFacts, queries: SparseVectors, points: PointsFi
         frequency = sum((_frequencies(block, words) for block in source.blocks(BLOCK_ROWS)), np.zeros(len(words)))
         weights = inverse_frequencies(frequency, points.points)
     scorer = _sparse_scorer(facts.name, queries, words, weights)
-    return SparseLeg(facts.name, scorer, source, WEIGHTS)
+    return SparseLeg(facts.name, scorer, source, SPARSE_WEIGHTS)
 
 
 def encode_bm25(facts: SparseFacts, texts: Sequence[str]) -> SparseVectors:

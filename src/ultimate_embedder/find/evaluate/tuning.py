@@ -15,7 +15,8 @@ from ultimate_embedder.find.evaluate.ranking import Candidates, as_documents
 from ultimate_embedder.find.evaluate.result import Statement, Tuned
 from ultimate_embedder.find.evaluate.table import make_rows
 from ultimate_embedder.find.evaluate.task import Task
-from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Plan, Way
+from ultimate_embedder.find.evaluate.ways import Plan, Way
+from ultimate_embedder.find.options import DEFAULT_FUSION
 
 STEPS = {2: 20, 3: 10, 4: 5, 5: 4}  # of a weight from 0 to 1, by number of legs: about 60 combinations
 FEWEST_STEPS = 3
@@ -36,19 +37,19 @@ def tune_weights(task: Task, kept: Sequence[Candidates], plan: Plan, split: str,
     """Choose the weights of all legs on one half of the queries, and measure them on the other."""
     count = sum(len(each.rows) for each in kept)
     halves = split_queries(task.relevant[:count], split, seed)
-    given = plan.weights[DEFAULT_SCORE_FUSION]
+    given = {name: plan.weights[DEFAULT_FUSION][name] for name in plan.tuned}
     before = {name: weight / sum(given.values()) for name, weight in given.items()}
     tune, test = (_Half(task, _chosen(kept, queries), queries) for queries in (halves.tune, halves.test))
     grid = [dict(zip(before, weights, strict=True)) for weights in weight_grid(len(before))]
     # of equally good ones those nearest to what was before
     best = max(grid, key=lambda weights: (round(tune.mean(weights), 6), -_distance(weights, before)))
-    stored, tuned = DEFAULT_SCORE_FUSION, f"{DEFAULT_SCORE_FUSION}, {TUNED}"
+    stored, tuned = DEFAULT_FUSION, f"{DEFAULT_FUSION}, {TUNED}"
     values: Values = {name: test.measure({name: 1.0}) for name in before}
     values |= {stored: test.measure(before), tuned: test.measure(best)}
     legs = {way.name: way for way in plan.ways if way.name in before}
     ways = [*legs.values(), *(Way(name, "fusion", tuple(before)) for name in (stored, tuned))]
     return Tuned(
-        method=DEFAULT_SCORE_FUSION,
+        method=DEFAULT_FUSION,
         split=split,
         tuned_on=len(halves.tune),
         tested_on=len(halves.test),
@@ -84,7 +85,7 @@ class _Half:
     def measure(self, weights: Mapping[str, float], *, only_deciding: bool = False) -> np.ndarray:
         document = self.task.documents.document
         used = {name: weight for name, weight in weights.items() if weight > 0}
-        fused = (rows for each in self.candidates for rows in each.fuse(DEFAULT_SCORE_FUSION, used).rows)
+        fused = (rows for each in self.candidates for rows in each.fuse(DEFAULT_FUSION, used).rows)
         rankings = [as_documents(rows, document) for rows in fused]
         relevant = [self.task.relevant[query] for query in self.queries]
         return measure_rankings(rankings, relevant, only_deciding=only_deciding)

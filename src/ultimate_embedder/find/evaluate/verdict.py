@@ -1,4 +1,4 @@
-"""What the figures say, in words: the best model, whether an ensemble beats it, what to drop, what to take."""
+"""What the figures say, in words: what to take, whether an ensemble beats its best model, what to drop."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import numpy as np
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.result import Compared, EvaluationRow, Statement
 from ultimate_embedder.find.evaluate.statistics import compare
-from ultimate_embedder.find.evaluate.ways import DEFAULT_SCORE_FUSION, Way
+from ultimate_embedder.find.evaluate.ways import HYBRID
+from ultimate_embedder.find.options import DEFAULT_FUSION
 
 CHOICES = ("model", "fusion", "vector_fusion", "sparse", "hybrid", "reranked")
 FUSED = ("fusion", "vector_fusion")
+WITHOUT = " without "
 NO_CHANGE = 5e-4  # what three digits do not show
 
 
-def make_verdict(
-    ways: Sequence[Way], rows: Sequence[EvaluationRow], values: Values, default: str, seed: int
-) -> list[Statement]:
-    """All statements about one collection."""
+def make_verdict(rows: Sequence[EvaluationRow], values: Values, default: str, seed: int) -> list[Statement]:
+    """All statements about one collection, what to do first."""
     models = [row for row in rows if row.kind == "model"]
     best = max(models, key=lambda row: row.ndcg, default=None)
     found = []
     if best is not None and len(models) > 1:
         found += [_about_model(best, models), *_about_ensemble(best, rows, default)]
-        found += list(_about_dropping(ways, models, values, seed))
-    return [*_advice(rows, best), *found, *_about_reranker(rows, default)]
+        found += list(_about_dropping(models, values, seed))
+    found += [*_about_sparse(rows, models, values, seed), *_about_reranker(rows, default)]
+    return [*_advice(rows, best), *found]
 
 
 def _about_model(best: EvaluationRow, models: Sequence[EvaluationRow]) -> Statement:
-    others = [row for row in models if row is not best]
-    told = [f"{row.name} {row.ndcg:.3f}{row.evidence}" for row in others]
+    told = [f"{row.name} {row.ndcg:.3f}{row.evidence}" for row in models if row is not best]
     return Statement(about="model", words=f"{best.name} is the best: nDCG@10 {best.ndcg:.3f}; {'; '.join(told)}")
 
 
 def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default: str) -> Iterator[Statement]:
-    fused = [row for row in rows if row.kind in FUSED and " without " not in row.name and row.compared]
+    fused = [row for row in rows if row.kind in FUSED and WITHOUT not in row.name and row.compared]
     if not fused:
         return
     top = max(fused, key=lambda row: row.ndcg)
@@ -53,43 +53,56 @@ def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default:
             yield Statement(about="output", words=f"{told}: {row.ndcg:.3f}{row.evidence}")
 
 
-def _about_dropping(
-    ways: Sequence[Way], models: Sequence[EvaluationRow], values: Values, seed: int
-) -> Iterator[Statement]:
+def _about_dropping(models: Sequence[EvaluationRow], values: Values, seed: int) -> Iterator[Statement]:
     """Which model the ensemble would miss least, and whether it would miss it."""
-    names = [row.name for row in models]
-    without = {name: _without(name, names, ways) for name in names}
-    known = {name: rest for name, rest in without.items() if rest is not None and rest in values}
-    if DEFAULT_SCORE_FUSION not in values or not known:
+    ensembles = [name for name in (DEFAULT_FUSION, f"{HYBRID}{DEFAULT_FUSION}") if name in values]
+    if not ensembles:
         return
-    whole = deciding(values[DEFAULT_SCORE_FUSION])
-    rest = np.stack([deciding(values[each]) for each in known.values()], axis=1)
-    compared = zip(known, compare(rest, whole, seed), strict=True)
-    found = {name: Compared.of(DEFAULT_SCORE_FUSION, each) for name, each in compared}
+    whole = max(ensembles, key=lambda name: float(deciding(values[name]).mean()))
+    names = [row.name for row in models]
+    rest = {name: _without(name, names, whole) for name in names}
+    known = {name: other for name, other in rest.items() if other in values}
+    if not known:
+        return
+    found = {name: _difference(values, other, whole, seed) for name, other in known.items()}
     least = max(found, key=lambda name: found[name].difference)
     lost = found[least]
-    after = float(deciding(values[known[least]]).mean())
-    figures = f"nDCG@10 {after:.3f} without it, {whole.mean():.3f} with it{lost.evidence}"
+    before, after = (float(deciding(values[name]).mean()) for name in (whole, known[least]))
+    figures = f"nDCG@10 {after:.3f} without it, {before:.3f} with it{lost.evidence}"
     if lost.significant and lost.difference < 0:
         yield Statement(about="drop", words=f"drop no model; {least} would be missed least: {figures}")
         return
     saved = f"vectors of {len(names) - 1} instead of {len(names)} models"
     reason = "is better without it" if lost.difference > NO_CHANGE else "does not lose more than chance explains"
     command = f"embed --models {','.join(name for name in names if name != least)}"
-    yield Statement(
-        about="drop",
-        words=f"{least} can be dropped, {DEFAULT_SCORE_FUSION} {reason}: {figures}; {saved}",
-        command=command,
-    )
+    words = f"{least} can be dropped, {whole} {reason}: {figures}; {saved}"
+    yield Statement(about="drop", words=words, command=command)
 
 
-def _without(name: str, names: Sequence[str], ways: Sequence[Way]) -> str | None:
-    """The way that is the default fusion without a model."""
+def _without(name: str, names: Sequence[str], whole: str) -> str:
+    """The way that is left if the ensemble loses a model."""
     rest = [each for each in names if each != name]
-    if len(rest) == 1:
-        return rest[0]
-    wanted = f"{DEFAULT_SCORE_FUSION} without {name}"
-    return next((way.name for way in ways if way.name == wanted), None)
+    return rest[0] if len(rest) == 1 and not whole.startswith(HYBRID) else f"{whole}{WITHOUT}{name}"
+
+
+def _about_sparse(
+    rows: Sequence[EvaluationRow], models: Sequence[EvaluationRow], values: Values, seed: int
+) -> Iterator[Statement]:
+    """Whether sparse vectors help beside the dense ones."""
+    dense = DEFAULT_FUSION if DEFAULT_FUSION in values else models[0].name if len(models) == 1 else None
+    hybrid = f"{HYBRID}{DEFAULT_FUSION}"
+    names = [row.name for row in rows if row.kind == "sparse"]
+    if dense is None or hybrid not in values or not names:
+        return
+    change = _difference(values, hybrid, dense, seed)
+    before, after = (float(deciding(values[name]).mean()) for name in (dense, hybrid))
+    if not change.significant:
+        words = "makes no difference that chance does not explain"
+    else:
+        words = "helps" if change.difference > 0 else "hurts"
+    figures = f"{hybrid} {after:.3f}, {dense} {before:.3f}{change.evidence}"
+    command = "search --using fused" if change.significant and change.difference < 0 else ""
+    yield Statement(about="sparse", words=f"{' and '.join(names)} {words}: {figures}", command=command)
 
 
 def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Statement]:
@@ -106,7 +119,8 @@ def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Sta
     for row in rows:
         if row.kind == "reranked":
             told = f"{row.name}: nDCG@10 {row.ndcg:.3f}, {row.ndcg - base.ndcg:+.3f} to {default}"
-            yield Statement(about="reranker", words=f"{told}{row.evidence}")
+            versus = f", to {row.compared.to}{row.evidence}" if row.compared else ""
+            yield Statement(about="reranker", words=f"{told}{versus}")
 
 
 def _advice(rows: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
@@ -126,15 +140,19 @@ def _advice(rows: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterat
 
 def _command(row: EvaluationRow) -> str:
     """The options that make and search such vectors."""
-    dense = ",".join(row.models)
+    method = next((word for word in row.name.split() if word + " " != HYBRID), "")
     if row.kind == "model":
-        return f"embed --models {dense}, or search --using {row.name}"
+        return f"embed --models {row.name}, or search --using {row.name}"
     if row.kind == "vector_fusion":
-        return f"embed --models {dense} --fusion {row.name}"
-    if row.kind == "fusion":
-        return f"embed --models {dense} --fusion named; search --fusion {row.name.split()[0]}"
-    if row.kind == "hybrid":
-        return f"search --using hybrid --fusion {row.name.split()[1]}"
-    if row.kind == "sparse":
-        return "search --using sparse"
-    return f"search --rerank {row.models[-1]}"
+        return f"embed --models {','.join(row.models)} --fusion {row.name}"
+    if row.kind == "reranked":
+        return f"search --rerank {row.models[-1]}"
+    using = {"fusion": "fused", "sparse": "sparse"}.get(row.kind, "hybrid")
+    using = ",".join(row.models) if WITHOUT in row.name else using
+    return f"embed --fusion named, search --using {using}" + (f" --fusion {method}" if row.kind != "sparse" else "")
+
+
+def _difference(values: Values, name: str, to: str, seed: int) -> Compared:
+    """One comparison, which needs no correction."""
+    (found,) = compare(deciding(values[name])[:, None], np.asarray(deciding(values[to])), seed)
+    return Compared.of(to, found)

@@ -17,6 +17,7 @@ from ultimate_embedder.find.evaluate.quantize import SAMPLE_ROWS, Int8, binary
 from ultimate_embedder.find.evaluate.ranking import Candidates, Ranking, rescored
 from ultimate_embedder.find.evaluate.scoring import Blocks, RowSource, Scorer, dot_products, sample_rows
 from ultimate_embedder.find.evaluate.sources import FusedVectors, ModelVectors, Sources
+from ultimate_embedder.find.options import DEFAULT_FUSION
 from ultimate_embedder.find.score_fusion import SCORE_FUSIONS
 from ultimate_embedder.vectors import FUSIONS, Fusion, plan_fusion, shorten
 
@@ -25,7 +26,7 @@ FLOAT_BYTES = 4
 RESCORED = 100  # candidates whose order the original vectors decide, after a search by bits
 LEAST_SHARE = 8  # of a model's dimensions: shorter vectors than an eighth are evaluated only if asked for
 VECTOR_FUSIONS = tuple(method for method in FUSIONS if method != "named")
-DEFAULT_SCORE_FUSION = SCORE_FUSIONS[0]
+HYBRID = "hybrid "
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ class Plan:
     """The scorers whose results can be fused."""
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     """By method of fusion: the weight of each leg."""
+    tuned: list[str] = field(default_factory=list)
+    """The legs whose weights can be tuned: the models and sparse vectors."""
+    default: str = ""
+    """The way that search uses by default: all vectors that the points have."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -95,6 +100,7 @@ def plan_ways(
         plan.ways.append(Way(model.name, "model", (model.name,), _ranking_of(model.name), model.dim * FLOAT_BYTES))
     _add_vector_fusions(plan, sources, queries)
     plan.legs = [*(model.name for model in sources.models), *(each.name for each in sparse)]
+    plan.tuned = list(plan.legs)
     mean = sum(model.weight for model in sources.models) / max(1, len(sources.models))
     dense = {model.name: model.weight / mean if mean else 1.0 for model in sources.models}
     for method in SCORE_FUSIONS:
@@ -104,12 +110,31 @@ def plan_ways(
     plan.scorers += [each.scorer for each in sparse]
     plan.ways += [Way(each.name, "sparse", (each.name,), _ranking_of(each.name)) for each in sparse]
     if sparse and dense:
-        plan.ways += _score_fusions("hybrid ", "hybrid", plan.legs, plan, sizes)
+        plan.ways += _score_fusions(HYBRID, "hybrid", plan.legs, plan, sizes)
+    _add_default(plan, sources, [each.name for each in sparse])
     for model in sources.models:
         for scorer, more in _smaller(model, queries, chunks, dims, seed):
             plan.scorers.append(scorer)
             plan.ways += more
     return plan
+
+
+def _add_default(plan: Plan, sources: Sources, sparse: Sequence[str]) -> None:
+    """Find the way that search uses by default; it is added where points have a fused vector and a sparse one."""
+    names = [way.name for way in plan.ways]
+    fused = next((way for way in plan.ways if way.name == sources.exported and way.kind == "vector_fusion"), None)
+    if fused is not None and sparse:
+        plan.legs.append(fused.name)
+        plan.weights[DEFAULT_FUSION][fused.name] = 1.0
+        plan.default = f"{HYBRID}{DEFAULT_FUSION} of {fused.name}"
+        sizes = {fused.name: fused.bytes_per_chunk or 0}
+        way = _score_fusion(plan.default, "hybrid", DEFAULT_FUSION, [fused.name, *sparse], plan, sizes)
+        plan.ways.append(way)
+    elif fused is not None:
+        plan.default = fused.name
+    else:
+        wanted = (f"{HYBRID}{DEFAULT_FUSION}", DEFAULT_FUSION)
+        plan.default = next((name for name in wanted if name in names), names[0])
 
 
 def _ranking_of(name: str) -> Callable[[Legs], Ranking]:
@@ -178,9 +203,9 @@ def _score_fusions(prefix: str, kind: Kind, legs: Sequence[str], plan: Plan, siz
         yield _score_fusion(f"{prefix}{method}", kind, method, legs, plan, sizes)
     if len(legs) > 2 and len(sizes) > 1:
         for without in sizes:
-            name = f"{prefix}{DEFAULT_SCORE_FUSION} without {without}"
+            name = f"{prefix}{DEFAULT_FUSION} without {without}"
             rest = [leg for leg in legs if leg != without]
-            yield _score_fusion(name, kind, DEFAULT_SCORE_FUSION, rest, plan, sizes)
+            yield _score_fusion(name, kind, DEFAULT_FUSION, rest, plan, sizes)
 
 
 def _score_fusion(name: str, kind: Kind, method: str, legs: Sequence[str], plan: Plan, sizes: Mapping[str, int]) -> Way:
