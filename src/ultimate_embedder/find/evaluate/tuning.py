@@ -15,7 +15,7 @@ from ultimate_embedder.find.evaluate.ranking import Candidates, as_documents
 from ultimate_embedder.find.evaluate.result import Statement, Tuned
 from ultimate_embedder.find.evaluate.table import make_rows
 from ultimate_embedder.find.evaluate.task import Task
-from ultimate_embedder.find.evaluate.ways import Plan, Way
+from ultimate_embedder.find.evaluate.ways import HYBRID, Plan, Way
 from ultimate_embedder.find.options import DEFAULT_FUSION
 
 STEPS = {2: 20, 3: 10, 4: 5, 5: 4}  # of a weight from 0 to 1, by number of legs: about 60 combinations
@@ -43,13 +43,16 @@ def tune_weights(task: Task, kept: Sequence[Candidates], plan: Plan, split: str,
     grid = [dict(zip(before, weights, strict=True)) for weights in weight_grid(len(before))]
     # of equally good ones those nearest to what was before
     best = max(grid, key=lambda weights: (round(tune.mean(weights), 6), -_distance(weights, before)))
-    stored, tuned = DEFAULT_FUSION, f"{DEFAULT_FUSION}, {TUNED}"
+    kinds = {way.name: way.kind for way in plan.ways}
+    hybrid = any(kinds[name] == "sparse" for name in before)
+    stored = f"{HYBRID}{DEFAULT_FUSION}" if hybrid else DEFAULT_FUSION
+    tuned = f"{stored}, {TUNED}"
     values: Values = {name: test.measure({name: 1.0}) for name in before}
     values |= {stored: test.measure(before), tuned: test.measure(best)}
     legs = {way.name: way for way in plan.ways if way.name in before}
-    ways = [*legs.values(), *(Way(name, "fusion", tuple(before)) for name in (stored, tuned))]
+    ways = [*legs.values(), *(Way(name, "hybrid" if hybrid else "fusion", tuple(before)) for name in (stored, tuned))]
     return Tuned(
-        method=DEFAULT_FUSION,
+        method=stored,
         split=split,
         tuned_on=len(halves.tune),
         tested_on=len(halves.test),
@@ -63,9 +66,11 @@ def about_tuning(found: Tuned) -> Statement:
     """What the tuned weights are worth, in words."""
     row = next(row for row in found.rows if row.name.endswith(TUNED))
     base = next(row for row in found.rows if row.name == found.method)
-    alone = max((row for row in found.rows if row.kind != "fusion"), key=lambda row: row.ndcg)
+    alone = max((row for row in found.rows if row.kind in ("model", "sparse")), key=lambda row: row.ndcg)
     helps = row.compared is not None and row.compared.significant and row.compared.difference > 0
     told = "tuned weights help" if helps else "tuned weights do not help more than chance explains"
+    if found.weights == found.weights_before:
+        told = "the weights are the best already"
     words = (
         f"{told}: {found.method} {row.ndcg:.3f}, with the weights before {base.ndcg:.3f}{row.evidence}, the best leg "
         f"alone {alone.ndcg:.3f} ({alone.name}); on {found.tested_on} queries that were not used to choose them"
