@@ -14,7 +14,7 @@ from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_encoder, model_name, resolve_model
 from ultimate_embedder.output import Output
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, RunSummary
-from ultimate_embedder.types import ResolvedModel
+from ultimate_embedder.types import ModelKind, ResolvedModel
 from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, pool_texts, shorten
 
 
@@ -60,7 +60,7 @@ def open_query_encoder(output: Output, collection: str, access: HubAccess) -> Qu
             access.trusted,
             token_cap=options.token_cap,
         )
-        for model in entry.models
+        for model in entry.dense_models
     ]
     pools = options.overlong == "pool"
     cutters = tuple(SegmentCutter(encoder, options.overlap) if pools else None for encoder in encoders)
@@ -71,13 +71,15 @@ def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion
     """The fusion of a collection."""
     members = [
         Candidate(each.model, each.weight, each.dim, spec.matryoshka_dims if spec else ())
-        for each in collection.passes
+        for each in collection.dense_passes
         for spec in [find_spec(each.model)]
     ]
     return plan_fusion(summary.options.fusion if summary.options else "named", members)
 
 
-def resolve_same_model(name: str, digest: str, summary: RunSummary | None, access: HubAccess) -> ResolvedModel:
+def resolve_same_model(
+    name: str, digest: str, summary: RunSummary | None, access: HubAccess, kind: ModelKind = "embedder"
+) -> ResolvedModel:
     """Find the model of a pass, by the path in the summary or by name; its files must not have changed."""
     differs, problems = False, []
     words = [*_words(name, digest, summary), *([name] if find_spec(name) else [])]
@@ -85,7 +87,7 @@ def resolve_same_model(name: str, digest: str, summary: RunSummary | None, acces
         raise ModelError(f"{name} is not in the registry, and there is no summary with its path")
     for word in dict.fromkeys(words):
         try:
-            model = resolve_model(word, access)
+            model = resolve_model(word, access, kind=kind)
         except ModelError as error:
             problems.append(error)
             continue
@@ -129,8 +131,10 @@ def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
     if summary is None:
         return []
     models = [model for collection in summary.collections for model in collection.models if model.digest == digest]
-    chosen = summary.options.models if summary.options else ()
-    return [*map(_word, models), *(each.name for each in chosen if model_name(each.name) == name)]
+    options = summary.options
+    chosen = [each.name for each in options.models] if options else []
+    chosen += [each.model for each in options.sparse if each.model] if options else []
+    return [*map(_word, models), *(each for each in chosen if model_name(each) == name)]
 
 
 def _word(model: ModelSummary) -> str:
