@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
     from ultimate_embedder.find.search import Searcher
+    from ultimate_embedder.find.sparse import SparseQueryEncoder, open_sparse_query, query_sparse, read_sparse
 
 __all__ = [
     "EVALUATION_OUTPUT",
@@ -80,6 +81,7 @@ __all__ = [
     "Searcher",
     "ShownText",
     "Side",
+    "SparseQueryEncoder",
     "TextCounts",
     "UsedLeg",
     "VectorPair",
@@ -97,8 +99,11 @@ __all__ = [
     "make_search_config",
     "open_query_encoder",
     "open_side",
+    "open_sparse_query",
+    "query_sparse",
     "read_evaluations",
     "read_recorded",
+    "read_sparse",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
@@ -119,6 +124,7 @@ _MODULES = {
     "Searcher": "search",
     "ShownText": "compare",
     "Side": "compare",
+    "SparseQueryEncoder": "sparse",
     "TextCounts": "compare",
     "VectorPair": "compare",
     "WorstCosine": "compare",
@@ -128,8 +134,11 @@ _MODULES = {
     "journal_identity": "evaluate.sources",
     "open_query_encoder": "query",
     "open_side": "compare",
+    "open_sparse_query": "sparse",
+    "query_sparse": "sparse",
     "read_evaluations": "evaluate.result",
     "read_recorded": "recorded",
+    "read_sparse": "sparse",
     "resolve_same_model": "query",
     "summary_fusion": "recorded",
 }
