@@ -21,7 +21,7 @@ from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.rerank import open_reranker
 from ultimate_embedder.find.evaluate.scoring import RowSource
 from ultimate_embedder.find.evaluate.sources import Sources, find_sources
-from ultimate_embedder.find.evaluate.sparse import encode_bm25, make_sparse_leg
+from ultimate_embedder.find.evaluate.sparse import make_sparse_leg
 from ultimate_embedder.find.evaluate.task import Task, make_task
 from ultimate_embedder.find.evaluate.ways import Plan, SparseLeg, plan_ways
 from ultimate_embedder.find.options import SearchPlace
@@ -79,9 +79,14 @@ def search_collection(
     points = open_points(collection)
     task = make_task(judged.queries, judged.judgements, points, config.doc_field)
     sources = find_sources(collection, points, task.documents.keys)
-    queries = _encode_queries(output, collection, task, sources, config, emit)
+    models = QueryModels(output.try_summary()[0], config.access)
+    vectors = QueryVectors(output, collection, models, config.access, emit)
+    queries = _encode_queries(vectors, task, sources)
     chunks = task.documents.chunks
-    sparse = [make_sparse_leg(facts, encode_bm25(facts, task.texts), points) for facts in points.sparse]
+    sparse = [
+        make_sparse_leg(facts, vectors.encode_sparse(task.texts, facts, sources.sparse.get(facts.fingerprint)), points)
+        for facts in points.sparse
+    ]
     plan = plan_ways(sources, queries, sparse, chunks=chunks, dims=config.dims, seed=config.seed)
     ties = TieBreak(chunks, config.seed)
     search = Search(task, plan, _row_sources(sources, sparse), config.candidates, ties, collection.name)
@@ -94,10 +99,7 @@ def search_collection(
     return Searched(output, collection, task, sources, plan, measured)
 
 
-def _encode_queries(
-    output: Output, collection: CollectionOutput, task: Task, sources: Sources, config: EvaluateConfig, emit: Emit
-) -> Mapping[str, np.ndarray]:
-    vectors = QueryVectors(output, collection, QueryModels(output.try_summary()[0], config.access), emit)
+def _encode_queries(vectors: QueryVectors, task: Task, sources: Sources) -> Mapping[str, np.ndarray]:
     models = {model.name: model for model in (*sources.models, *(sources.fused.members if sources.fused else ()))}
     return {name: vectors.encode(task.texts, model) for name, model in models.items()}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.description import EncoderFacts, parse_identity
+from ultimate_embedder.description import EncoderFacts, fingerprint, parse_identity
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
 from ultimate_embedder.find.evaluate.scoring import RowSource
@@ -97,6 +97,8 @@ class Sources:
     exported: str
     """How the exported vectors were fused; `single` if there is one model."""
     fused: FusedVectors | None = None
+    sparse: Mapping[str, PassIdentity] = field(default_factory=dict)
+    """The passes that made sparse vectors, by fingerprint."""
     notes: tuple[str, ...] = ()
 
 
@@ -133,7 +135,8 @@ def find_sources(collection: CollectionOutput, points: PointsFile, keys: np.ndar
         by_name = {each.name: each for each in (*models, *unread)}
         ordered = tuple(by_name[each.model] for each in known)
         fused = FusedVectors(method, ordered, ExportedVectors(points, UNNAMED))
-    return Sources(tuple(models), method, fused, tuple(notes))
+    sparse = {fingerprint(each): each for each in identities if each is not None and each.kind == "sparse"}
+    return Sources(tuple(models), method, fused, sparse, tuple(notes))
 
 
 def _members(fusion: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:

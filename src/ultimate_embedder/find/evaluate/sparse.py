@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from ultimate_embedder.export import PointsFile
 from ultimate_embedder.find.evaluate.scoring import BLOCK_ROWS, Blocks, Scorer
 from ultimate_embedder.find.evaluate.ways import SparseLeg
 from ultimate_embedder.find.legs import SPARSE_WEIGHTS
-from ultimate_embedder.models import WordCounter
 from ultimate_embedder.sparse import SparseVectors, join_sparse
 from ultimate_embedder.types import SparseFacts
 
@@ -51,13 +50,6 @@ def make_sparse_leg(facts: SparseFacts, queries: SparseVectors, points: PointsFi
         weights = inverse_frequencies(frequency, points.points)
     scorer = _sparse_scorer(facts.name, queries, words, weights)
     return SparseLeg(facts.name, scorer, source, SPARSE_WEIGHTS)
-
-
-def encode_bm25(facts: SparseFacts, texts: Sequence[str]) -> SparseVectors:
-    """The vectors of queries: 1 for each word."""
-    assert facts.bm25 is not None
-    counter = WordCounter(facts.bm25)
-    return join_sparse([counter.query(text) for text in texts])
 
 
 def inverse_frequencies(frequency: np.ndarray, points: int) -> np.ndarray:
