@@ -27,7 +27,7 @@ def test_measures_are_those_computed_by_hand() -> None:
 def test_what_is_beyond_the_first_ten_counts_for_recall_and_map_only() -> None:
     ranking = np.arange(150)
     assert measure_rankings([ranking], [Relevant({10: 1})])[0] == pytest.approx([0, 1, 0, 1 / 11])
-    assert measure_rankings([ranking], [Relevant({100: 1})])[0] == pytest.approx([0, 0, 0, 1 / 101])
+    assert measure_rankings([ranking], [Relevant({100: 1})])[0] == pytest.approx([0, 0, 0, 0])
     assert not measure_rankings([np.array([], int)], [Relevant({10: 1})]).any()
 
 

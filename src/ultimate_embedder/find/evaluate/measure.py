@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.events import Emit, EvaluationAdvanced, EvaluationEnded, EvaluationStarted
-from ultimate_embedder.find.evaluate.measures import RANKING_DEPTH, measure_rankings, perfect_order
+from ultimate_embedder.find.evaluate.measures import DEPTH, measure_rankings, perfect_order
 from ultimate_embedder.find.evaluate.ranking import Candidates, TieBreak, as_documents, find_candidates, rescored
 from ultimate_embedder.find.evaluate.scoring import RowSource, rank_all, score_rows
 from ultimate_embedder.find.evaluate.task import Task
@@ -90,7 +90,7 @@ def _parts(queries: int) -> Iterator[slice]:
 def _depth(task: Task) -> int:
     """How many chunks a ranking must have so that it has enough documents."""
     per_document = -(-task.documents.chunks // max(1, task.documents.count))
-    return min(task.documents.chunks, MOST_DEPTH, 2 * RANKING_DEPTH * per_document)
+    return min(task.documents.chunks, MOST_DEPTH, 2 * DEPTH * per_document)
 
 
 def _rank_legs(search: Search, part: slice) -> Legs:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map")
 """The names of the measures, the first of which decides."""
 DECIDING = MEASURES[0]
-RANKING_DEPTH = 100  # documents of a ranking that count: for recall, and for MAP
+DEPTH = 100  # documents of a ranking that count: for recall, and for MAP
 TOP = 10
-_SCORES = [-float(place) for place in range(RANKING_DEPTH)]
+_SCORES = [-float(place) for place in range(DEPTH)]
 INSTALL = "pip install 'ultimate-embedder[evaluate]'"
 
 
@@ -49,10 +49,10 @@ def measure_rankings(
     package = require_ir_measures()
     grades = {str(number): _grades(each) for number, each in enumerate(relevant)}
     values = np.zeros((len(relevant), len(MEASURES)))
-    steps = [({package.nDCG @ TOP: 0, package.RR @ TOP: 2}, TOP), ({package.R @ RANKING_DEPTH: 1, package.AP: 3}, None)]
+    # few documents where few are enough: the computation sorts them again
+    steps = [({package.nDCG @ TOP: 0, package.RR @ TOP: 2}, TOP), ({package.R @ DEPTH: 1, package.AP: 3}, DEPTH)]
     for columns, depth in steps[:1] if only_deciding else steps:
-        pairs = zip(rankings, relevant, strict=True)
-        runs = {str(number): _run(ranking, each, depth) for number, (ranking, each) in enumerate(pairs)}
+        runs = {str(number): _run(ranking, depth) for number, ranking in enumerate(rankings)}
         for found in package.iter_calc(list(columns), grades, runs):
             values[int(found.query_id), columns[found.measure]] = found.value
     return values
@@ -72,13 +72,6 @@ def _grades(relevant: Relevant) -> dict[str, int]:
     return found | {f"missing {number}": grade for number, grade in enumerate(relevant.missing)}
 
 
-def _run(ranking: np.ndarray, relevant: Relevant, depth: int | None) -> dict[str, float]:
-    """The first `depth` documents; or all up to the last relevant one, as what follows changes no measure."""
-    import numpy as np
-
-    if depth is None:
-        wanted = [row for row, grade in relevant.by_row.items() if grade > 0]
-        places = np.flatnonzero(np.isin(ranking[:RANKING_DEPTH], wanted))
-        depth = int(places[-1]) + 1 if len(places) else 0
-    # the scores are the order: what ties mean was decided before
+def _run(ranking: np.ndarray, depth: int) -> dict[str, float]:
+    """The first documents; the scores are the order, as what ties mean was decided before."""
     return dict(zip(map(str, ranking[:depth].tolist()), _SCORES, strict=False))
