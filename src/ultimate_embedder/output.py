@@ -170,6 +170,11 @@ class CollectionOutput:
         return self.folder / QUERIES_NAME
 
     @property
+    def query_passes(self) -> list[PassOutput]:
+        """A folder for each model that has encoded queries."""
+        return find_passes(self.queries)
+
+    @property
     def export_journal(self) -> Path:
         """Which chunks and vectors the exports were made from."""
         return self.store / EXPORT_JOURNAL_NAME
