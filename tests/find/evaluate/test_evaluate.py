@@ -138,9 +138,7 @@ def test_judgements_of_documents_need_the_field_which_is_suggested(out: Path) ->
     assert (found.chunks, found.documents) == (len(RECORDS), len(QUERIES))
     assert found.row("bm25").mrr == 1.0
     assert found.row(BERT).recall == 1.0  # five documents are all found
-    with pytest.raises(
-        UsageError, match=r"no chunk of docs has a field nowhere. The first chunk has .*metadata.document"
-    ):
+    with pytest.raises(UsageError, match=r"no chunk of docs has a field nowhere. The first chunk has .*document"):
         evaluate(out, queries=QUERIES, qrels=documents, doc_field="nowhere", quiet=True)
 
 

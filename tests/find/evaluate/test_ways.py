@@ -117,7 +117,7 @@ def test_the_verdict_drops_the_model_that_does_not_help(two_models: Measured) ->
 def test_the_verdict_keeps_models_that_help_each_other() -> None:
     """Each model knows one half of the queries, and is undecided about the other half: together they know all."""
     half = QUERIES // 2
-    known, unknown = np.eye(QUERIES), np.full((QUERIES, QUERIES), 0.1) + 0.001 * np.roll(np.eye(QUERIES), 3, axis=1)
+    known, unknown = np.eye(QUERIES), np.random.default_rng(0).uniform(0.1, 0.2, (QUERIES, QUERIES))
     first = np.where(np.arange(QUERIES)[:, None] < half, known, unknown)
     second = np.where(np.arange(QUERIES)[:, None] >= half, known, unknown)
     documents = {"one": np.eye(QUERIES), "two": np.eye(QUERIES)}
