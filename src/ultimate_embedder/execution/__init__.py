@@ -9,6 +9,7 @@ from ultimate_embedder.execution.pass_store import open_store
 from ultimate_embedder.execution.rerank import RerankModel, RerankScores, rerank
 from ultimate_embedder.execution.run import CollectionWork, run_passes
 from ultimate_embedder.execution.splitting import split_overlong
+from ultimate_embedder.execution.words import count_words
 
 __all__ = [
     "FRESH_PROCESS",
@@ -26,6 +27,7 @@ __all__ = [
     "TextSource",
     "VectorSink",
     "WorkersLearned",
+    "count_words",
     "known_precision",
     "open_store",
     "rerank",

@@ -19,8 +19,14 @@ HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
 
 
-def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
-    """The page of a run; without `events` it has no curves, and says so."""
+def make_page(
+    summary: RunSummary,
+    events: Curves | None,
+    *,
+    ended: bool = True,
+    evaluations: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The page of a run; without `events` it has no curves, and says so. `evaluations` are sections of their own."""
     hues = hues_of(one.model for each in summary.collections for one in each.passes)
     parts = (
         (
@@ -29,6 +35,7 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
             sections.attention(find_advice(summary, events, ended=ended)),
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        *evaluations,
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",

@@ -82,6 +82,12 @@ i.bad{color:var(--bad)}
 .h0{--c:var(--h0)}.h1{--c:var(--h1)}.h2{--c:var(--h2)}.h3{--c:var(--h3)}
 .load{--c:var(--h2)}.model{--c:var(--h1)}.encode{--c:var(--h0)}.export{--c:var(--h3)}.check{--c:var(--note)}
 .other{--c:var(--fill)}
+.whiskers{display:grid;grid-template-columns:minmax(0,max-content) minmax(160px,1fr) max-content;gap:2px 14px;
+align-items:center;margin:18px 0 4px;font-size:14px}
+.whiskers .plot{height:20px;margin:0}
+.whiskers .axis{margin:0}
+.whiskers path.range{stroke-width:2.4}
+.whiskers path.dot{stroke-width:9}
 .stack{display:flex;height:20px;gap:2px}
 .stack span{background:var(--c);border-radius:2px;min-width:1px}
 .wide{overflow-x:auto;margin-bottom:8px}
@@ -98,7 +104,9 @@ details{margin-top:12px}
 summary{cursor:pointer;font-size:14px;margin-bottom:8px}
 .broken{border-left:3px solid var(--look);padding-left:12px;margin-bottom:22px}
 :focus-visible{outline:2px solid var(--h0);outline-offset:2px}
-@media(max-width:600px){.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
+@media(max-width:600px){.whiskers{grid-template-columns:minmax(0,1fr) max-content}
+.whiskers>span{grid-column:1/-1;margin-top:4px}.whiskers>b:first-of-type{display:none}
+.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
 h3 small{display:block}}
 @media print{:root{--bg:#fff}body{font-size:10.5pt;print-color-adjust:exact;-webkit-print-color-adjust:exact}
 main{padding:0}section{padding:14px 0;display:block}.lane,.strip,tr,.items li,.pair>div{break-inside:avoid}
