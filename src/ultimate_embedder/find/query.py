@@ -15,7 +15,7 @@ from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_enc
 from ultimate_embedder.output import Output
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, RunSummary
 from ultimate_embedder.types import ModelKind, ResolvedModel
-from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, pool_texts, shorten
+from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, pool_largest, pool_texts, shorten
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def encode_texts(
     vectors = shorten(vectors, dim) if dim is not None else vectors
     if (segments := tokenized.segments) is None:
         return vectors
+    if encoder.kind == "sparse":
+        return pool_largest(vectors, segments.text_of_row)
     normalize = encoder.unit_norm or dim is not None
     return pool_texts(vectors, segments.text_of_row, segments.weights, normalize=normalize)
 

@@ -110,10 +110,12 @@ class Progress:
                 bar.wait(f"loading {printable(event.model)}")
             case events.ModelLoaded():
                 bar.wait(None)
-                self._say(f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens")
+                dims = f"{event.dim} dims" if event.kind == "dense" else f"sparse, {event.dim} words"
+                self._say(f"{event.model}: {dims}, {event.dtype}, {event.max_tokens} tokens")
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
-                self._say(f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}")
+                fused = f"; {event.fusion}: {shares}" if len(event.weights) > 1 else ""
+                self._say(f"{name}: {event.mode} ({event.why}){fused}")
             case events.Mitigated() if (name, event.kind, event.details.get("model")) not in self._mitigated:
                 self._mitigated.add((name, event.kind, event.details.get("model")))
                 self._say(f"{name}: {event.details.get('model')}: {SENTENCES.get(event.kind, event.kind)}")

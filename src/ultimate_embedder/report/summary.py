@@ -250,7 +250,7 @@ class SummaryBuilder:
         current = collection.passes[event.model_pass]
         current.batches += 1
         current.encoded_texts += event.texts
-        collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
+        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
         current.largest_batch_rows = max(current.largest_batch_rows, event.rows)
         current.packed_batches += event.packed
         current.tokens += event.tokens
