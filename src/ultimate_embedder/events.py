@@ -326,6 +326,8 @@ class PassStarted(Event):
     document_prompt: str | None = None
     kind: VectorKind = "dense"
     """Of the vectors that it makes."""
+    counts_words: bool = False
+    """Whether it is BM25: nothing is encoded by a model."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,8 @@ def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
         events.append(event)
         emit(event)
 
-    for number, choice in enumerate((*config.models, *config.sparse)):
+    chosen: list[ModelChoice | SparseChoice] = [*config.models, *config.sparse]
+    for number, choice in enumerate(chosen):
         try:
             model, event = _resolve(choice, config, emit)
         except (MissingModelError, DownloadError) as error:

@@ -144,6 +144,7 @@ class PassSummary(_Part):
     model: str
     model_pass: int
     kind: VectorKind = Field("dense", description="of the vectors that it makes")
+    counts_words: bool = Field(False, description="whether it is BM25: nothing is encoded by a model")
     fingerprint: str = Field(description="hash of everything that affects the vectors; the folder name in store/")
     weight: float = Field(description="0 for sparse vectors, which are not fused")
     devices: list[str] = Field(description="that worked on it; where nothing was to be encoded, those planned for it")
@@ -337,6 +338,11 @@ class CollectionSummary(_Part):
         default_factory=dict, description="what encode consists of: seconds_by_part of its passes"
     )
     seconds: float = 0.0
+
+    @property
+    def encoding_passes(self) -> list[PassSummary]:
+        """The passes that encode texts with a model."""
+        return [each for each in self.passes if not each.counts_words]
 
     @property
     def dense_passes(self) -> list[PassSummary]:

@@ -85,6 +85,7 @@ class PassEvents:
                 max_tokens=facts.max_tokens if facts else None,
                 document_prompt=facts.document_prompt if facts else None,
                 kind=self.plan.kind,
+                counts_words=self.plan.counts_words,
             )
         )
 

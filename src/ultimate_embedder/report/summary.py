@@ -290,7 +290,7 @@ class SummaryBuilder:
             peak = event.memory.peak_reserved_bytes + event.memory.outside_bytes
             device.peak_bytes = max(device.peak_bytes, peak)
         collection = self._of(event)
-        collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
+        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
@@ -311,7 +311,7 @@ class SummaryBuilder:
         collection.seconds_by_stage["encode"], collection.encode_seconds = encode_seconds(collection)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        update = {"weight": event.weight, "dim": event.dim or None, "kind": current.kind}
+        update = {"weight": event.weight, "dim": event.dim or None, "kind": self._pass(event).summary.kind}
         collection.models[event.model_pass] = self._models[event.model].model_copy(update=update)
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:

@@ -50,6 +50,7 @@ def make_page(
         ("Truncation", "Texts beyond the token limit of a model.", sections.truncation(summary)),
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
+        ("Sparse vectors", "Beside the dense ones, for searches by words.", sections.sparse(summary)),
         ("Time by stage", "All collections on one scale.", sections.stages(summary)),
         ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
         ("Exports", "What is on disk.", sections.exports(summary)),
