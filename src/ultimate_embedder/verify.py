@@ -301,7 +301,7 @@ class _Verifier:
         """The model of a pass, in fp32 on the CPU; its files and its prompt must not have changed."""
         is_sparse = identity.kind == "sparse"
         kind: ModelKind = "sparse" if is_sparse else "embedder"
-        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access, kind)
+        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access, kind=kind)
         facts = store.encoder_facts
         max_tokens, token_cap = identity.max_tokens, None
         if facts is not None:
