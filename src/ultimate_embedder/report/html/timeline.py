@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.report.html.curves import CPU, HOST, SLICES, Curves, Lane, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
-from ultimate_embedder.summary import MitigationSummary, RunSummary
+from ultimate_embedder.report.rejections import reason_key
+from ultimate_embedder.summary import DeviceSummary, MitigationSummary, RunSummary
 
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 SLOTS = 48  # of the width: marks that are closer would cover each other
@@ -38,6 +40,10 @@ class Step:
     device: str
     model: str
     reason: str
+    rows: tuple[int, int] | None = None
+    """Of a batch before and after, at the same length."""
+    times: int = 1
+    until: float = 0.0
 
     @property
     def mark(self) -> tuple[str, str]:
@@ -56,13 +62,14 @@ def draw_timeline(summary: RunSummary, events: Curves | None, hues: Mapping[str,
         devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
         top = max((_top(lane) for lane in devices.values()), default=1.0) * HEADROOM * HEADROOM
         host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
-        lanes = "".join(_lane(name, lane, events, hues, taken, top) for name, lane in devices.items())
+        heads = {each.device: _head(each, f"devices.{index}") for index, each in enumerate(summary.devices)}
+        lanes = "".join(_lane(name, lane, events, hues, taken, top, heads.get(name)) for name, lane in devices.items())
         drawn = (
             f'<p class="legend">{"".join(_key(*each) for each in KEY)}</p>'
             + (f'<div class="lane"><h3>host</h3>{host}</div>' if host else "")
             + f"{lanes}{time_axis(events.seconds)}"
         )
-    return drawn + _list(summary, taken) if drawn or taken else ""
+    return drawn + _list(taken) if drawn or taken else ""
 
 
 def _key(sign: str, kind: str, words: str) -> str:
@@ -75,14 +82,50 @@ def _step(each: MitigationSummary, start: float) -> Step:
     if not device and isinstance(details.get("after"), str):  # where a companion was placed
         device = details["after"]
     reason = str(details.get("reason") or "")
-    return Step(max(0.0, each.timestamp - start), each.type, device, model, reason)
+    at, until = (max(0.0, moment - start) for moment in (each.timestamp, each.until or each.timestamp))
+    return Step(at, each.type, device, model, reason, _rows_changed(details), each.times, until)
+
+
+def _rows_changed(details: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Rows before and after, as the kinds of mitigations tell them."""
+    before, after = details.get("before"), details.get("after")
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        pair = (before.get("rows"), after.get("rows"))
+    elif "rows_after" in details:
+        pair = (details.get("rows"), details["rows_after"])
+    else:
+        pair = (details.get("rows_before"), details.get("rows"))
+    return (pair[0], pair[1]) if isinstance(pair[0], int) and isinstance(pair[1], int) else None
+
+
+def _head(device: DeviceSummary, key: str) -> str:
+    """Peak and ceiling of a device, what set the ceiling, and how long it computed."""
+    words = f"peak {marked(size(device.peak_bytes), device.peak_bytes, f'{key}.peak_bytes')}"
+    if device.device == CPU:
+        return words
+    part = device.peak_bytes / device.ceiling_bytes if device.ceiling_bytes else 0.0
+    ceiling = marked(size(device.ceiling_bytes), device.ceiling_bytes, f"{key}.ceiling_bytes")
+    total = marked(size(device.total_bytes), device.total_bytes, f"{key}.total_bytes")
+    words += (
+        f", {share(part)} of the ceiling of {ceiling}, which was set by: {text(device.ceiling_reason)}; total {total}"
+    )
+    busy = device.forward_seconds / device.leased_seconds if device.leased_seconds else 0.0
+    return words + (f"; computed {share(min(1.0, busy))} of the time that models had it" if busy else "")
 
 
 def _top(lane: Lane) -> float:
     return max([1, *lane.ceiling_bytes.values(), *lane.held_bytes.values(), *lane.peak_bytes.values()])
 
 
-def _lane(name: str, lane: Lane, events: Curves, hues: Mapping[str, str], taken: list[Step], top: float) -> str:
+def _lane(
+    name: str,
+    lane: Lane,
+    events: Curves,
+    hues: Mapping[str, str],
+    taken: list[Step],
+    top: float,
+    head: str | None,
+) -> str:
     scale = Scale(events.seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
     limit = "memory" if name == CPU else "ceiling"
@@ -94,8 +137,10 @@ def _lane(name: str, lane: Lane, events: Curves, hues: Mapping[str, str], taken:
     )
     sides = {0.0: "0", **({float(ceiling): size(ceiling)} if ceiling else {})}
     marks = _marks([step for step in taken if step.device == name], events.seconds)
-    memory = plot(shapes, f"Memory of {name} over time: {words}", scale, sides, 96, marks)
-    return f'<div class="lane"><h3>{text(name)} <small>{words}</small></h3>{_rows(lane, events, hues)}{memory}</div>'
+    word = f'<em class="{limit}" style="bottom:{min(1.0, ceiling / top):.2%}">{limit}</em>' if ceiling else ""
+    memory = plot(shapes, f"Memory of {name} over time: {words}", scale, sides, 96, word + marks)
+    heading = f"<h3>{text(name)} <small>{head or words}</small></h3>"
+    return f'<div class="lane">{heading}{_rows(lane, events, hues)}{memory}</div>'
 
 
 def _moments(values: Mapping[int, int], events: Curves) -> list[tuple[float, float]]:
@@ -130,7 +175,8 @@ def _marks(taken: Iterable[Step], seconds: float) -> str:
     for near in slots.values():
         worst = max(near, key=lambda step: step.mark[1])
         told = [
-            f"{step.at:.1f} s: {step.kind}, {step.model}: {step.reason or SENTENCES.get(step.kind, '')}"
+            f"{step.at:.1f} s: {step.kind}{f' x {step.times:,}' if step.times > 1 else ''}, {step.model}: "
+            f"{step.reason or SENTENCES.get(step.kind, '')}"
             for step in near[:MOST_TOLD]
         ]
         tip = "; ".join([*told, *([f"and {len(near) - MOST_TOLD:,} more"] if len(near) > MOST_TOLD else [])])
@@ -140,29 +186,37 @@ def _marks(taken: Iterable[Step], seconds: float) -> str:
     return f'<div class="marks">{marks}</div>' if marks else ""
 
 
-def _list(summary: RunSummary, taken: list[Step]) -> str:
-    total = len(taken)
+def _list(taken: list[Step]) -> str:
+    total = sum(step.times for step in taken)
     if not total:
         return "<p>No mitigation was needed.</p>"
     groups: dict[tuple[str, str, str, str], list[Step]] = {}
     for step in taken:
-        groups.setdefault((step.kind, step.device, step.model, step.reason), []).append(step)
-    shown = sorted(groups.items(), key=lambda item: -len(item[1]))
+        groups.setdefault((step.kind, step.device, step.model, reason_key(step.reason)), []).append(step)
+    shown = sorted(groups.values(), key=lambda steps_: -sum(step.times for step in steps_))
     rows = []
-    for (kind, device, model, reason), steps_ in shown[:MOST_GROUPS]:
-        sign, style = steps_[0].mark
-        times = [step.at for step in steps_]
-        when = f"{min(times):.1f}" + (f" … {max(times):.1f}" if len(times) > 1 else "")
-        what = f'<i class="{style}" aria-hidden="true">{sign}</i> {text(SENTENCES.get(kind, kind))}'
+    for steps_ in shown[:MOST_GROUPS]:
+        first, (sign, style) = steps_[0], steps_[0].mark
+        begin, end = min(step.at for step in steps_), max(step.until for step in steps_)
+        what = f'<i class="{style}" aria-hidden="true">{sign}</i> {text(SENTENCES.get(first.kind, first.kind))}'
+        why = f"{first.kind}: {first.reason}" if first.reason else first.kind
         rows.append(
             [
-                f"{what}<small>{text(f'{kind}: {reason}' if reason else kind)}</small>",
-                f"{text(device)}<small>{text(model)}</small>",
-                f"{len(times):,}",
-                when,
+                f"{what}<small>{text(why)}</small>",
+                f"{text(first.device)}<small>{text(first.model)}</small>",
+                _in_rows(steps_),
+                f"{sum(step.times for step in steps_):,}",
+                f"{begin:.1f}" + (f" … {end:.1f}" if end > begin else ""),
             ]
         )
-    heading = f"<h3>Mitigations: {marked(f'{total:,}', total, 'collections.*.mitigations.#')}</h3>"
-    rest = sum(len(steps_) for _, steps_ in shown[MOST_GROUPS:])
-    more = f"<p>And {rest:,} others; summary.json lists all.</p>" if rest else ""
-    return heading + table(["what was done, and why", "where", "#times", "#at, s"], rows) + more
+    heading = f"<h3>Mitigations: {marked(f'{total:,}', total, 'collections.*.mitigations.*.times')}</h3>"
+    rest = sum(step.times for steps_ in shown[MOST_GROUPS:] for step in steps_)
+    more = f"<p>And {rest:,} others; summary.json lists them.</p>" if rest else ""
+    return heading + table(["what was done, and why (the first)", "where", "#rows", "#times", "#at, s"], rows) + more
+
+
+def _in_rows(steps_: Sequence[Step]) -> str:
+    """What the largest change did to a batch."""
+    changes = [step.rows for step in steps_ if step.rows is not None and step.rows[0] != step.rows[1]]
+    largest = max(changes, key=lambda pair: abs(pair[0] - pair[1]), default=None)
+    return f"{largest[0]:,} → {largest[1]:,}" if largest else ""
