@@ -45,12 +45,15 @@ class MadeQueries:
     def notes(self) -> tuple[str, ...]:
         """What the check can show, and what it cannot."""
         count = len(self.queries.texts)
-        words = f"{self.in_text} of {count} queries stand word for word in a chunk that they should find"
+        advantage = (
+            f"{self.in_text} of {count} queries stand word for word in a chunk that they should find: sparse and "
+            "hybrid search have an advantage that real questions do not give them"
+        )
         return (
             f"{count} queries were made of {self.headings:,} titles and headings",
             f"this check can show {CAN}",
             f"it cannot show {CANNOT}",
-            *([f"{words}: sparse search has an advantage that real questions do not give it"] if self.in_text else []),
+            *([advantage] if self.in_text else []),
         )
 
 

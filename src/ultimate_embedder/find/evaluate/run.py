@@ -82,7 +82,7 @@ def _summarise(here: Searched, judged: Judged, config: EvaluateConfig) -> Evalua
         rows=rows,
         best_model=best,
         default=here.default,
-        verdict=make_verdict(rows, values, here.default, config.seed),
+        verdict=make_verdict(rows, values, here.default, config.seed, about_words=config.make_queries is None),
         notes=[*judged.notes, *here.notes],
     )
 

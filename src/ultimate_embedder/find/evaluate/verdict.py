@@ -12,22 +12,29 @@ from ultimate_embedder.find.evaluate.statistics import compare
 from ultimate_embedder.find.evaluate.ways import HYBRID
 from ultimate_embedder.find.options import DEFAULT_FUSION
 
-CHOICES = ("model", "fusion", "vector_fusion", "sparse", "hybrid", "reranked")
+DENSE = ("model", "fusion", "vector_fusion")
+CHOICES = (*DENSE, "sparse", "hybrid", "reranked")
 FUSED = ("fusion", "vector_fusion")
 WITHOUT = " without "
 NO_CHANGE = 5e-4  # what three digits do not show
 
 
-def make_verdict(rows: Sequence[EvaluationRow], values: Values, default: str, seed: int) -> list[Statement]:
-    """All statements about one collection, what to do first."""
+def make_verdict(
+    rows: Sequence[EvaluationRow], values: Values, default: str, seed: int, *, about_words: bool = True
+) -> list[Statement]:
+    """All statements about one collection, what to do first.
+
+    Without `about_words` sparse vectors are not judged: queries made of headings are the very words of the chunks.
+    """
     models = [row for row in rows if row.kind == "model"]
     best = max(models, key=lambda row: row.ndcg, default=None)
     found = []
     if best is not None and len(models) > 1:
         found += [_about_model(best, models), *_about_ensemble(best, rows, default)]
         found += list(_about_dropping(models, values, seed))
-    found += [*_about_sparse(rows, models, values, seed), *_about_reranker(rows, default)]
-    return [*_advice(rows, best), *found]
+    found += [*(_about_sparse(rows, models, values, seed) if about_words else ()), *_about_reranker(rows, default)]
+    choices = [row for row in rows if row.kind in (CHOICES if about_words else DENSE)]
+    return [*_advice(choices, best), *found]
 
 
 def _about_model(best: EvaluationRow, models: Sequence[EvaluationRow]) -> Statement:
@@ -123,8 +130,7 @@ def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Sta
             yield Statement(about="reranker", words=f"{told}{versus}")
 
 
-def _advice(rows: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
-    choices = [row for row in rows if row.kind in CHOICES]
+def _advice(choices: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
     top = max(choices, key=lambda row: row.ndcg, default=None)
     if top is None or len(choices) < 2:
         return
@@ -149,7 +155,8 @@ def _command(row: EvaluationRow) -> str:
         return f"search --rerank {row.models[-1]}"
     using = {"fusion": "fused", "sparse": "sparse"}.get(row.kind, "hybrid")
     using = ",".join(row.models) if WITHOUT in row.name else using
-    return f"embed --fusion named, search --using {using}" + (f" --fusion {method}" if row.kind != "sparse" else "")
+    made = "embed --fusion named, " if row.kind == "fusion" else ""
+    return f"{made}search --using {using}" + (f" --fusion {method}" if row.kind != "sparse" else "")
 
 
 def _difference(values: Values, name: str, to: str, seed: int) -> Compared:
