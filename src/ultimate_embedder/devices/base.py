@@ -40,6 +40,11 @@ class Device(ModelDevice, Protocol):
     """Held during a forward: two at once on one device would only fight for its memory."""
 
     @property
+    def hardware(self) -> str:
+        """What it is, as its maker calls it."""
+        ...
+
+    @property
     def lost(self) -> str | None:
         """Why it can do nothing more for this process; None while it can."""
         ...

@@ -35,6 +35,11 @@ class DeviceGroup:
         self.lanes = len(members)
         self.lock = OrderedLock(self.name, Rank.DEVICE)
 
+    @property
+    def hardware(self) -> str:
+        """As the first member."""
+        return self.members[0].hardware
+
     def parts(self) -> list[DeviceGroup]:
         """Just this one: its members work on each batch together."""
         return [self]

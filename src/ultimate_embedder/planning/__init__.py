@@ -10,6 +10,7 @@ from ultimate_embedder.planning.modes import (
     Mode,
     assign_devices,
     choose_mode,
+    settle_mode,
 )
 from ultimate_embedder.planning.precision import fp16_is_too_narrow
 from ultimate_embedder.planning.steps import (
@@ -50,6 +51,7 @@ __all__ = [
     "fp16_is_too_narrow",
     "plan_passes",
     "plan_stages",
+    "settle_mode",
 ]
 
 # imported on first use: --help wants the names of the modes, not what reads models

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
+from ultimate_embedder.machine import processor_name
 from ultimate_embedder.report.rejections import RejectionGroups
 from ultimate_embedder.summary import (
     Agreement,
@@ -409,18 +408,7 @@ def _machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
-
-
-@functools.cache
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:  # not Linux
-        return platform.processor()
-    return platform.processor()
