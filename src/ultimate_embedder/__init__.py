@@ -5,22 +5,25 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import embed, upload
+    from ultimate_embedder.api import embed, plan, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+    from ultimate_embedder.planned import Plan
     from ultimate_embedder.summary import RunSummary
 
 __all__ = [
     "Embedder",
     "OpenedCollection",
     "OpenedOutput",
+    "Plan",
     "RunSummary",
     "UltimateEmbedderError",
     "UsageError",
     "__version__",
     "embed",
     "open_output",
+    "plan",
     "upload",
 ]
 
@@ -29,11 +32,13 @@ _MODULES = {
     "Embedder": "embedder",
     "OpenedCollection": "contents",
     "OpenedOutput": "contents",
+    "Plan": "planned",
     "RunSummary": "summary",
     "UltimateEmbedderError": "errors",
     "UsageError": "errors",
     "embed": "api",
     "open_output": "contents",
+    "plan": "api",
     "upload": "api",
 }
 

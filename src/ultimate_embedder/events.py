@@ -16,6 +16,7 @@ from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
+    DeviceFacts,
     DuplicateId,
     ExportedFile,
     FieldsUsed,
@@ -62,6 +63,21 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DevicesOpened(Event):
+    """The devices that the run may use."""
+
+    devices: tuple[DeviceFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFound(Event):
+    """The output has a plan, which a later event may show to be of other work."""
+
+    plan: dict[str, Any]
+    """As much of it as can be compared with what happens: `planned.Plan.compared`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionStarted(Event):
     """A collection's files are about to be read."""
 
@@ -92,6 +108,8 @@ class ChunksLoaded(Event):
     distinct_texts: int
     seconds: float
     fields: tuple[FieldsUsed, ...] = ()
+    digest: str = ""
+    """Of all chunks: equal for equal chunks in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)

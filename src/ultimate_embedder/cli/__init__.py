@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.cli import doctor, embed, inspect, models, report, upload
+from ultimate_embedder.cli import doctor, embed, inspect, models, plan, report, upload
 from ultimate_embedder.cli.completion import complete
 from ultimate_embedder.cli.parser import SuggestingParser
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
@@ -19,12 +19,13 @@ from ultimate_embedder.terminal import discard, show
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
-COMMANDS = (embed, upload, inspect, report, models, doctor)
+COMMANDS = (embed, plan, upload, inspect, report, models, doctor)
 """The modules of the commands, in the order of `--help`. Each has `add_commands`."""
 
 
 EPILOG = """\
 examples:
+  ultimate-embedder plan chunks/ --gpus t4x2
   ultimate-embedder embed chunks/ -o out/
   ultimate-embedder upload out/ --url http://localhost:6333
   ultimate-embedder models list

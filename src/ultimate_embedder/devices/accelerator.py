@@ -67,6 +67,7 @@ class AcceleratorDevice:
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1
+    workers = 1
     lost: str | None = None
     hangs = False
 

@@ -71,7 +71,7 @@ def describe_device(device: Device) -> DescribedDevice:
         outside_bytes=now.outside_bytes if device.has_ceiling else 0,
         capability=device.capability,
         card=card,
-        workers=len(device.parts()),
+        workers=device.workers,
     )
 
 

@@ -25,6 +25,7 @@ class DeviceGroup:
     has_ceiling = True
     fixed_budget_tokens: int | None = None
     runs_ahead = True
+    workers = 1
 
     def __init__(self, members: Sequence[Device], weight_bytes: int) -> None:
         self.members = tuple(members)

@@ -178,7 +178,7 @@ def _works(collection: CollectionWork, emit: Emit, events: dict[int, PassEvents]
 
     `events` are those of passes that are planned again: their batches are counted on.
     """
-    first = _first_occurrences(collection.table.keys)
+    first = first_occurrences(collection.table.keys)
     works = []
     for plan, store in zip(collection.plans, collection.stores, strict=True):
         texts = TableTexts(collection.table, first & ~store.holds(collection.table.keys))
@@ -307,7 +307,7 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
         store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
         if not work.events.overlong.tokens:  # else they are counted: the pass goes on after its devices were lost
             keys = collection.table.keys
-            stored = TableTexts(collection.table, _first_occurrences(keys) & store.overlong(keys))
+            stored = TableTexts(collection.table, first_occurrences(keys) & store.overlong(keys))
             count_stored(stored, collection.rows, encoder, work.events.overlong)
     texts = collection.table.distinct_texts()
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
@@ -335,7 +335,8 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
     )
 
 
-def _first_occurrences(keys: np.ndarray) -> np.ndarray:
+def first_occurrences(keys: np.ndarray) -> np.ndarray:
+    """Marks the rows whose key no earlier row has."""
     first = np.zeros(len(keys), bool)
     if len(keys):
         first[np.unique(keys, axis=0, return_index=True)[1]] = True

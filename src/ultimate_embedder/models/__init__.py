@@ -1,11 +1,13 @@
 """Registry, resolution, loading and encoding of models."""
 
 from ultimate_embedder.models.ask_hub import ask_hub
-from ultimate_embedder.models.attention import attention_in_pieces
+from ultimate_embedder.models.attention import attention_in_pieces, uses_attention
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
+from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
+from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -29,9 +31,12 @@ from ultimate_embedder.models.segments import SegmentCutter
 from ultimate_embedder.models.show import model_rows
 from ultimate_embedder.models.streaming import LayerStream
 from ultimate_embedder.models.trust import is_trusted, require_trust
+from ultimate_embedder.models.without_weights import load_without_weights
 
 __all__ = [
+    "KNOWN_CONFIGS",
     "MODELS",
+    "DescribedModel",
     "Encoder",
     "LayerStream",
     "LoadedModel",
@@ -49,10 +54,12 @@ __all__ = [
     "check_max_tokens",
     "check_model",
     "chunked_feed_forward",
+    "describe_model",
     "find_spec",
     "is_trusted",
     "load_encoder",
     "load_reranker",
+    "load_without_weights",
     "locate_model",
     "model_name",
     "model_options",
@@ -69,5 +76,6 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "use_backend",
+    "uses_attention",
     "where_applicable",
 ]

@@ -102,7 +102,7 @@ def _from_registry(spec: ModelSpec, known: KnownConfig, scratch: Path, why: str)
 
     path = write_stand_in(spec, known, scratch)
     model = ResolvedModel(spec.key, spec, path, "folder", "", "", 0, note=STAND_IN)
-    size = load_without_weights(model, known.stored_in).weight_bytes
+    size = load_without_weights(model, known.stored_in, stand_in=True).weight_bytes
     return DescribedModel(model, "missing", size, stand_in=True, note=f"{name_to_pull(spec)} {why}")
 
 

@@ -90,9 +90,11 @@ class Encoder(LoadedModel):
     def _query_tokenizer(self) -> Tokenizer:
         return Tokenizer(self.model, self.query_prompt, self.max_tokens)
 
-    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
+    def peak_bytes(
+        self, rows: int, length: int, capability: Capability | None, *, has_padding: bool | None = None
+    ) -> int:
         """Predicted peak memory of a forward of `rows` x `length` tokens, on a card, without weights."""
-        return self._peaks.peak_bytes(rows, length, capability)
+        return self._peaks.peak_bytes(rows, length, capability, has_padding=has_padding)
 
     def forward_cost(self, rows: int, length: int, capability: Capability | None) -> ForwardCost:
         """The kernels of a forward of `rows` x `length` tokens on a card, counted on tensors without bytes."""

@@ -90,7 +90,7 @@ def write_stand_in(spec: ModelSpec, known: KnownConfig, folder: Path) -> Path:
     return model
 
 
-def _write_tokenizer(model: Path, known: KnownConfig, max_tokens: int) -> None:
+def _write_tokenizer(folder: Path, known: KnownConfig, max_tokens: int) -> None:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
     vocabulary = {token: number for number, token in enumerate(SPECIAL)}
@@ -99,7 +99,7 @@ def _write_tokenizer(model: Path, known: KnownConfig, max_tokens: int) -> None:
     single = "$A </s>" if known.is_decoder else "<s> $A </s>"
     ends = [(token, vocabulary[token]) for token in ("<s>", "</s>")]
     tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)
-    tokenizer.save(str(model / "tokenizer.json"))
+    tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_tokens,
@@ -107,4 +107,4 @@ def _write_tokenizer(model: Path, known: KnownConfig, max_tokens: int) -> None:
         "model_input_names": ["input_ids", "attention_mask", *(["token_type_ids"] if known.kind == "bert" else [])],
         **dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL, strict=True)),
     }
-    write_json(model / "tokenizer_config.json", settings)
+    write_json(folder / "tokenizer_config.json", settings)

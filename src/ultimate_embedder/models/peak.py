@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models.attention import known_padding
 from ultimate_embedder.models.cost import ForwardCost, operation_counter
 from ultimate_embedder.models.kernels import AttentionCall, is_fused, pretend_capability
 from ultimate_embedder.models.layers import few_layers
@@ -32,16 +33,22 @@ class PeakPredictor:
         self._model = model
         self._make_features = make_features
         self._skeleton: torch.nn.Module | None = None
-        self._known: dict[tuple[int, int, Capability | None], int] = {}
+        self._known: dict[tuple[int, int, Capability | None, bool | None], int] = {}
 
-    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
-        """Peak memory of a forward of `rows` x `length` tokens, without weights, on a card of that capability."""
-        point = (rows, length, capability)
+    def peak_bytes(
+        self, rows: int, length: int, capability: Capability | None, *, has_padding: bool | None = None
+    ) -> int:
+        """Peak memory of a forward of `rows` x `length` tokens, without weights, on a card of that capability.
+
+        `has_padding` is False for rows of one length, for which models often make no mask; None if it is not known.
+        """
+        point = (rows, length, capability, has_padding)
         if point not in self._known:
             with _predicting:
                 if point not in self._known:
                     ledger = _ledger(capability)
-                    self._run(ledger, rows, length, capability)
+                    with known_padding(has_padding):
+                        self._run(ledger, rows, length, capability)
                     self._known[point] = int(ledger.peak_bytes)
         return self._known[point]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.locks import OrderedLock, Rank
@@ -14,6 +14,9 @@ from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.quiet import quiet_loading
 from ultimate_embedder.models.trust import require_trust
 from ultimate_embedder.types import ResolvedModel
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 _loading = OrderedLock("loading without weights", Rank.PACKING)
 _wanted: ContextVar[bool] = ContextVar("without weights", default=False)  # other threads may load a model meanwhile
@@ -26,11 +29,16 @@ def load_without_weights(
     trusted: Sequence[str] = (),
     *,
     token_cap: int | None = None,
+    stand_in: bool = False,
 ) -> Encoder:
-    """A model as `load_encoder` gives it, with weights that have shapes and no bytes; reads config and tokenizer."""
-    is_trusted = require_trust(model.spec, model.path, trusted)
+    """A model as `load_encoder` gives it, with weights that have shapes and no bytes; reads config and tokenizer.
+
+    A `stand_in` is of this program, and needs no trust.
+    """
+    is_trusted = not stand_in and require_trust(model.spec, model.path, trusted)
     import_quickly("sentence_transformers")
     import torch
+    import transformers
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -44,7 +52,18 @@ def load_without_weights(
             )
     except Exception as error:
         raise ModelError(f"{model.name} cannot be described from {model.path}: {error}") from error
+    if stand_in:
+        _use_tokenizer(loaded, transformers.PreTrainedTokenizerFast.from_pretrained(str(model.path)))
     return as_encoder(loaded, model, max_tokens, token_cap)
+
+
+def _use_tokenizer(model: SentenceTransformer, tokenizer: Any) -> None:
+    """Let a model use this tokenizer; for some kinds of models transformers has loaded another, whatever is there."""
+    try:
+        model.tokenizer = tokenizer
+    except AttributeError:  # newer versions have it in a processor
+        untyped: Any = model[0]
+        untyped.processor = tokenizer
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from ultimate_embedder import events
 from ultimate_embedder._version import __version__
 from ultimate_embedder.machine import processor_name
+from ultimate_embedder.planned import Plan
+from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.rejections import RejectionGroups
 from ultimate_embedder.summary import (
     Agreement,
@@ -65,6 +67,7 @@ class SummaryBuilder:
         self._models: dict[str, ModelSummary] = {}
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
+            events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
             events.IdDuplicated: self._id_duplicated,
@@ -93,6 +96,7 @@ class SummaryBuilder:
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._plan: PlanCheck | None = None
         self._rejections: dict[str, RejectionGroups] = {}
         self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
         self._pass_began: dict[tuple[str | None, int], float] = {}  # passes that have not ended, and when they began
@@ -100,6 +104,8 @@ class SummaryBuilder:
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""
+        if self._plan is not None:
+            self._plan(event)
         if handler := self._handlers.get(type(event)):
             handler(event)
 
@@ -121,6 +127,9 @@ class SummaryBuilder:
         self.summary.chunks = event.chunks
         self.summary.output = event.output
         self.summary.dry_run = event.options.dry_run
+
+    def _plan_found(self, event: events.PlanFound) -> None:
+        self._plan = PlanCheck(Plan.model_validate(event.plan))
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
         collection = self._of(event)
@@ -263,6 +272,9 @@ class SummaryBuilder:
         current.largest_batch_tokens = max(current.largest_batch_tokens, event.padded_tokens)
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
         current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
+        if event.predicted_bytes:
+            predicted = event.memory_before.allocated_bytes + event.predicted_bytes
+            current.predicted_peak_bytes = max(current.predicted_peak_bytes, predicted)
         if event.measured_bytes and event.predicted_bytes:
             error = abs(event.predicted_bytes - event.measured_bytes) / event.measured_bytes
             self._prediction_errors.setdefault((event.model_pass, event.device), []).append(error)
@@ -362,6 +374,8 @@ class SummaryBuilder:
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
                 self._add_telemetry(collection)
+        if self._plan is not None:
+            self.summary.plan = self._plan.compare(self.summary)
 
     def _add_telemetry(self, collection: CollectionSummary) -> None:
         if self._telemetry_of is not None and collection.passes:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         settled_identity,
     )
     from ultimate_embedder.vectors.pooling import pool_segments, pool_texts
+    from ultimate_embedder.vectors.shards import row_dtype
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
 
@@ -64,6 +65,7 @@ __all__ = [
     "read_identity",
     "read_ledger",
     "read_overflow",
+    "row_dtype",
     "settled_identity",
     "shorten",
     "token_problems",
@@ -96,6 +98,7 @@ _MODULES = {
     "read_identity": "store",
     "read_ledger": "ledger",
     "read_overflow": "overflow",
+    "row_dtype": "shards",
     "settled_identity": "overflow",
     "token_problems": "tokens",
     "write_agreement": "agreement",
