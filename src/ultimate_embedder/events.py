@@ -18,6 +18,7 @@ from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.summary import RunOptions
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
+    DeviceFacts,
     DuplicateId,
     ExportedFile,
     FieldsUsed,
@@ -95,6 +96,21 @@ class CollectionsFound(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DevicesOpened(Event):
+    """The devices that the run may use."""
+
+    devices: tuple[DeviceFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFound(Event):
+    """The output has a plan, which a later event may show to be of other work."""
+
+    plan: dict[str, Any]
+    """As much of it as can be compared with what happens: `planned.Plan.compared`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionStarted(Event):
     """A collection's files are about to be read."""
 
@@ -151,6 +167,8 @@ class ChunksLoaded(Event):
     distinct_texts: int
     seconds: float
     fields: tuple[FieldsUsed, ...] = ()
+    digest: str = ""
+    """Of all chunks: equal for equal chunks in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,6 +440,8 @@ class BatchesEncoded(Event):
     began: float
     held_bytes: int
     memory: MemorySnapshot
+    predicted_peak_bytes: int = 0
+    """The most that was expected to be allocated during one of them; 0 if nothing was predicted."""
     prediction_errors: dict[int, int] = field(default_factory=dict)
     """How many batches had an error of so many thousandths."""
     lengths: Lengths = field(default_factory=dict)

@@ -30,9 +30,11 @@ from ultimate_embedder.events import (
     CollectionsFound,
     CollectionSkipped,
     CollectionStarted,
+    DevicesOpened,
     Emit,
     Event,
     Mitigated,
+    PlanFound,
     RunFinished,
     RunStarted,
     VectorsFused,
@@ -65,8 +67,10 @@ from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.planned import read_plan
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, SparseFacts, Status, VectorSpec
@@ -103,6 +107,7 @@ def run(
             emit(Warned(message=message))
         if held is not None:
             _remove_leftovers(config.output, emit)
+            _tell_plan(Output(config.output), emit)
         config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
         found = discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
@@ -113,6 +118,7 @@ def run(
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
+        emit(DevicesOpened(devices=session.device_facts()))
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
@@ -206,6 +212,15 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
     except OSError as error:
         message = f"what a killed run has left behind cannot be deleted ({error.filename}: {error.strerror})"
         emit(Warned(message=message))
+
+
+def _tell_plan(output: Output, emit: Emit) -> None:
+    """Tell of the plan in the output, so that the summary can have it beside what happens."""
+    plan = read_plan(output)
+    if isinstance(plan, Damaged):
+        emit(Warned(message=f"{plan}; it is not compared with this run"))
+    elif plan is not None:
+        emit(PlanFound(plan=plan.compared()))
 
 
 def _about_precision(session: Session) -> Iterator[str]:
