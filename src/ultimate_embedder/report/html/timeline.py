@@ -163,7 +163,7 @@ def _bar(kind: str, row: str, span: Span, events: Curves) -> str:
     tip = f"{row}, {kind} ({what}): {span.begin:.1f} s to {span.end:.1f} s{'' if span.ended else ', not finished'}"
     width = (span.end - span.begin) / events.seconds
     words = text(f"{row} · {what}") if kind == "pass" and width > NARROW else ""
-    place = f"left:{span.begin / events.seconds:.2%};width:{width:.2%}"
+    place = f"left:min({span.begin / events.seconds:.2%},100% - 2px);width:{width:.2%}"  # no bar is narrower than 2 px
     return f'<span class="{kind}" style="{place}" title="{text(tip)}">{words}</span>'
 
 
