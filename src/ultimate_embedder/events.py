@@ -86,9 +86,24 @@ class DeviceOpened(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionsFound(Event):
+    """The collections of the run are known, and are about to be embedded one by one."""
+
+    collections: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionStarted(Event):
     """A collection's files are about to be read."""
 
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksRead(Event):
+    """So many records of a collection are read so far, and so many of its files to their end; every few seconds."""
+
+    records: int
     files: int
 
 
@@ -477,6 +492,15 @@ class ExportStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PointsExported(Event):
+    """So many points of an export are written so far; every few seconds."""
+
+    kind: str
+    points: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GraphBuilding(Event):
     """The search graph of an export is being built; again and again until it is done."""
 
@@ -606,6 +630,22 @@ class UploadFinished(Event):
     target: str
     counted: int
     seconds: float
+
+
+class Interval:
+    """Says when it is time to tell of progress again: events are written to a file, and must not be many."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether so many seconds have gone by since it last was; the first time too."""
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
 
 
 def fan_out(sinks: list[Emit]) -> Emit:

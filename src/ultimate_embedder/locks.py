@@ -43,6 +43,8 @@ class Rank(IntEnum):
     """The file of events, and what is to be added to it."""
     TELEMETRY = 110
     """The lists of events that notebooks read."""
+    LIVE_VIEW = 120
+    """The state of the run that is shown while it goes on. Held while an event is added, or a view is made."""
 
 
 _checking = False

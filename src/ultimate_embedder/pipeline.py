@@ -27,6 +27,7 @@ from ultimate_embedder.errors import (
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
+    CollectionsFound,
     CollectionSkipped,
     CollectionStarted,
     Emit,
@@ -97,6 +98,7 @@ def run(
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
             return
+        emit(CollectionsFound(collections=len(found.collections)))
         for message in check_collections(found.collections, config):
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from ultimate_embedder import events
 from ultimate_embedder.batching import add_lengths
@@ -14,6 +15,7 @@ from ultimate_embedder.types import MemorySnapshot
 RolledUp = (
     events.BatchesEncoded | events.WindowTokenized | events.ChunksRejected | events.IdsDuplicated | events.Mitigated
 )
+AnyRolledUp = TypeVar("AnyRolledUp", bound=RolledUp)
 PER_MILLE = 1000
 LARGEST_ERROR = 2.0  # larger ones are counted as this
 
@@ -87,8 +89,12 @@ def end_of(event: RolledUp) -> float:
     return (event.until or event.timestamp) if isinstance(event, events.Mitigated) else event.timestamp
 
 
-def joined(first: RolledUp, second: RolledUp) -> RolledUp:
+def joined(first: AnyRolledUp, second: AnyRolledUp) -> AnyRolledUp:
     """Both as one event; `second` is the later one, with the same key."""
+    return cast(AnyRolledUp, _joined(first, second))
+
+
+def _joined(first: RolledUp, second: RolledUp) -> RolledUp:
     if isinstance(first, events.BatchesEncoded) and isinstance(second, events.BatchesEncoded):
         return _joined_batches(first, second)
     if isinstance(first, events.WindowTokenized) and isinstance(second, events.WindowTokenized):
