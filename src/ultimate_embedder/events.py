@@ -386,8 +386,9 @@ class BatchEncoded(Event):
 class BatchesEncoded(Event):
     """Batches of a pass on one device, added up: only in `events.jsonl`, after the first batches of a pass.
 
-    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others after a
-    batch; `memory`: after the last batch, with the highest peaks of all. `packed` and `reduced` count batches.
+    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others, after a
+    batch; `peak_held_bytes`: the same, during one. `memory`: after the last batch, with the highest peaks of all.
+    `packed` and `reduced` count batches.
     """
 
     model: str
@@ -414,6 +415,7 @@ class BatchesEncoded(Event):
     forward_seconds: float
     began: float
     held_bytes: int
+    peak_held_bytes: int
     memory: MemorySnapshot
     prediction_errors: dict[int, int] = field(default_factory=dict)
     """How many batches had an error of so many thousandths."""
