@@ -411,8 +411,9 @@ class BatchEncoded(Event):
 class BatchesEncoded(Event):
     """Batches of a pass on one device, added up: only in `events.jsonl`, after the first batches of a pass.
 
-    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others after a
-    batch; `memory`: after the last batch, with the highest peaks of all. `packed` and `reduced` count batches.
+    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others, after a
+    batch; `peak_held_bytes`: the same, during one. `memory`: after the last batch, with the highest peaks of all.
+    `packed` and `reduced` count batches.
     """
 
     model: str
@@ -439,6 +440,7 @@ class BatchesEncoded(Event):
     forward_seconds: float
     began: float
     held_bytes: int
+    peak_held_bytes: int
     memory: MemorySnapshot
     predicted_peak_bytes: int = 0
     """The most that was expected to be allocated during one of them; 0 if nothing was predicted."""

@@ -114,7 +114,7 @@ class HistoryRecorder:
             handler(event)
 
     def _run_started(self, event: events.RunStarted) -> None:
-        self._passes.runtime = event.options.backend
+        self._passes.runtime = str(getattr(event.options, "backend", self._passes.runtime))
 
     def _chunks_loaded(self, event: events.ChunksLoaded) -> None:
         self._note(event, stages.LOAD_CHUNKS, event.loaded, event.seconds)

@@ -296,8 +296,7 @@ class SummaryBuilder:
             device.forward_seconds += event.forward_seconds
         if event.memory.device in self._devices:
             device = self._devices[event.memory.device]
-            peak = event.memory.peak_reserved_bytes + event.memory.outside_bytes
-            device.peak_bytes = max(device.peak_bytes, peak)
+            device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
         collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
 
