@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import embed, upload
+    from ultimate_embedder.api import compare, embed, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
@@ -19,6 +19,7 @@ __all__ = [
     "UltimateEmbedderError",
     "UsageError",
     "__version__",
+    "compare",
     "embed",
     "open_output",
     "upload",
@@ -32,6 +33,7 @@ _MODULES = {
     "RunSummary": "summary",
     "UltimateEmbedderError": "errors",
     "UsageError": "errors",
+    "compare": "api",
     "embed": "api",
     "open_output": "contents",
     "upload": "api",

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ultimate_embedder.config import RunConfig, must_check_locks, with_options_of
+from ultimate_embedder.config import (
+    CompareConfig,
+    RunConfig,
+    make_compare_config,
+    must_check_locks,
+    with_options_of,
+)
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
@@ -14,9 +21,20 @@ from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
-from ultimate_embedder.report import EventLog, RunSummary, SummaryBuilder, add_exports, make_progress, try_report
+from ultimate_embedder.report import (
+    Comparison,
+    EventLog,
+    RunSummary,
+    SummaryBuilder,
+    add_exports,
+    make_progress,
+    try_report,
+)
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
+
+if TYPE_CHECKING:
+    from ultimate_embedder.report import Telemetry
 
 
 @with_options_of(make_config)
@@ -42,6 +60,26 @@ def upload(config: UploadConfig) -> list[UploadReport]:
 
     with make_progress(config.quiet) as progress:
         return upload_points(config, progress)
+
+
+@with_options_of(make_compare_config)
+def compare(config: CompareConfig) -> Comparison:
+    """Compare two outputs: what their runs did, and how far their vectors agree on the texts that both have.
+
+    Takes the options of the command line. Vectors of different models are compared by their nearest neighbours alone,
+    as a cosine between them has no meaning.
+    """
+    return run_comparison(config)
+
+
+def run_comparison(config: CompareConfig) -> Comparison:
+    """Compare, and write the page if one was asked for."""
+    from ultimate_embedder.report import compare_outputs, write_comparison_page  # a run needs neither
+
+    found = compare_outputs(config)
+    if config.html is not None:
+        write_comparison_page(found, config.html)
+    return found
 
 
 def run_and_report(
@@ -70,7 +108,11 @@ def run_and_report(
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
+        telemetry = _telemetry(lambda message: emit(Warned(message=message))) if config.otel else None
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet, least_level))]
+        if telemetry is not None:
+            sinks.append(telemetry)
+            stack.callback(telemetry.close)
         if not config.dry_run:
             log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)
@@ -86,6 +128,8 @@ def run_and_report(
             emit(RunFinished(error=_describe_error(error), seconds=time.perf_counter() - started))
             raise
         finally:
+            if telemetry is not None:
+                telemetry.close()
             if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
@@ -98,6 +142,12 @@ def run_and_report(
                         emit(Warned(message=problem))
                         output.write_summary(_record(builder.summary, adds_to), copy)
     return _record(builder.summary, adds_to)
+
+
+def _telemetry(report: Callable[[str], None]) -> Telemetry:
+    from ultimate_embedder.report import open_telemetry  # most runs have none
+
+    return open_telemetry(report)
 
 
 def _record(summary: RunSummary, adds_to: RunSummary | None) -> RunSummary:

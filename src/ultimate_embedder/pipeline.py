@@ -166,9 +166,9 @@ def _embed_elsewhere(waiting: list[str], session: Session, held: HeldOutput | No
     """Let the fresh process of this number embed these collections; gives those that it has not finished."""
     devices = session.usable_elsewhere()
     deaths = {device.name: session.faults.deaths(device.name) for device in session.devices}
-    details = {"devices": list(devices), "deaths": deaths}
-    session.emit(Mitigated(collection=waiting[0], kind=FRESH_PROCESS.kind, details=details))
     lost = "; ".join(f"{device.name}: {device.lost}" for device in session.devices)
+    details = {"reason": lost, "devices": list(devices), "deaths": deaths}
+    session.emit(Mitigated(collection=waiting[0], kind=FRESH_PROCESS.kind, details=details))
     session.emit(
         Warned(message=f"a fresh process goes on with {waiting[0]}: every GPU is lost to the one before ({lost})")
     )

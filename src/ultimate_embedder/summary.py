@@ -277,6 +277,10 @@ class DeviceSummary(_Part):
     ceiling_bytes: int
     ceiling_reason: str = Field(description="what set the ceiling: an option, a default, or a margin below the total")
     capability: tuple[int, int] | None = Field(None, description="compute capability of a card")
+    peak_bytes: int = Field(0, description="the most that was reserved or used by others, during a batch")
+    batches: int = 0
+    forward_seconds: float = Field(0.0, description="that it computed; of all its workers together, on a CPU")
+    leased_seconds: float = Field(0.0, description="that models had it, by leases that have ended")
 
 
 class TelemetrySummary(_Part):

@@ -1,5 +1,6 @@
 """Options and environment variables. Only this package reads the environment."""
 
+from ultimate_embedder.config.compare import COMPARE_OUTPUT, CompareConfig, make_compare_config
 from ultimate_embedder.config.declared import (
     DeclaredOption,
     Option,
@@ -11,12 +12,15 @@ from ultimate_embedder.config.declared import (
 from ultimate_embedder.config.environment import (
     CHECK_LOCKS_VARIABLE,
     OldEnvironment,
+    TelemetryExporters,
     devices_from_environment,
     known_environment,
     must_check_locks,
     old_environment,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
+    telemetry_exporters,
+    telemetry_parent,
 )
 from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
@@ -67,6 +71,7 @@ __all__ = [
     "BACKENDS",
     "CHECK_LOCKS_VARIABLE",
     "COMPANIONS",
+    "COMPARE_OUTPUT",
     "DEFAULT_MODEL",
     "DOCUMENTS",
     "HOW_TO_CHUNK",
@@ -79,6 +84,7 @@ __all__ = [
     "Backend",
     "BatchTokens",
     "Companions",
+    "CompareConfig",
     "DeclaredOption",
     "FieldChoice",
     "HubAccess",
@@ -91,6 +97,7 @@ __all__ = [
     "Parallelism",
     "Precision",
     "RunConfig",
+    "TelemetryExporters",
     "at_least",
     "cache_folder",
     "declared_options",
@@ -101,6 +108,7 @@ __all__ = [
     "hub_access",
     "is_pattern",
     "known_environment",
+    "make_compare_config",
     "must_check_locks",
     "old_environment",
     "one_of",
@@ -120,6 +128,8 @@ __all__ = [
     "retry_policy",
     "split_words",
     "suggest",
+    "telemetry_exporters",
+    "telemetry_parent",
     "weighted_choice",
     "with_options_of",
     "write_option_file",

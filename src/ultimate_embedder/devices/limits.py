@@ -30,7 +30,7 @@ class MemoryLimits:
 
     def ceiling(self, index: int, total_bytes: int) -> Ceiling:
         """The most that device `index` may hold, on reserved + context + external bytes, and what set it."""
-        margin = f"{self.safety_margin:.0%} of {total_bytes / 1e9:.1f} GB are kept free (--safety-margin)"
+        margin = f"{self.safety_margin:.0%} below its total (--safety-margin)"
         below_total = Ceiling(int(total_bytes * (1 - self.safety_margin)), margin)
         if index:
             return below_total
@@ -38,6 +38,6 @@ class MemoryLimits:
             asked = Ceiling(self.gpu0_ceiling_bytes, "--gpu0-ceiling")
             return min(asked, below_total, key=lambda each: each.size_bytes)
         if total_bytes <= LARGEST_T4_LIKE_BYTES:
-            usual = Ceiling(T4_CEILING_BYTES, "default of the first GPU of up to 16 GiB (--gpu0-ceiling)")
+            usual = Ceiling(T4_CEILING_BYTES, "default for a first GPU of up to 16 GiB (--gpu0-ceiling)")
             return min(usual, below_total, key=lambda each: each.size_bytes)
         return below_total

@@ -99,14 +99,32 @@ class PointsFile:
     def read_vectors(self, name: str, rows: int) -> np.ndarray:
         """All vectors of one name, a row for each point; read `rows` at a time."""
         (spec,) = (each for each in self.vectors if each.name == name)
-        column = vector_column(name)
         vectors = np.empty((self.points, spec.dim or 0), np.float32)
+        start = 0
+        for block in self.vector_blocks(name, rows):
+            vectors[start : start + len(block)] = block
+            start += len(block)
+        return vectors
+
+    def texts(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield chunk ids and texts, `rows` at a time or fewer."""
+        for batch in self._read(rows, ["chunk_id", "text"]):
+            with _in_words(self.path):
+                batch.validate(full=True)
+                ids, texts = batch.column("chunk_id").to_pylist(), batch.column("text").to_pylist()
+                if not all(isinstance(value, str) for value in (*ids, *texts)):
+                    raise _DamagedError("a chunk_id or text is missing")
+            yield ids, texts
+
+    def vector_blocks(self, name: str, rows: int) -> Iterator[np.ndarray]:
+        """Yield the vectors of one name, `rows` at a time or fewer."""
+        (spec,) = (each for each in self.vectors if each.name == name)
+        column = vector_column(name)
         start = 0
         for batch in self._read(rows, [column]):
             with _in_words(self.path, start):
-                vectors[start : start + len(batch)] = _matrix(batch.column(column), spec)
+                yield _matrix(batch.column(column), spec)
             start += len(batch)
-        return vectors
 
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""

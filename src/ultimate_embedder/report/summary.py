@@ -92,6 +92,8 @@ class SummaryBuilder:
         self._rejected, self._duplicates, self._mitigations = records_quota(), records_quota(), mitigations_quota()
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
         self._passes: dict[tuple[str, int], PassTotals] = {}
+        self._devices: dict[str, DeviceSummary] = {}
+        self._lease_began: dict[str, float] = {}
         self._started: float | None = None
         self._model_seconds = 0.0  # loading time since the current collection started
 
@@ -124,7 +126,8 @@ class SummaryBuilder:
         self.summary.dry_run = event.options.dry_run
 
     def _device_opened(self, event: events.DeviceOpened) -> None:
-        self.summary.devices.append(DeviceSummary(**_known(event, DeviceSummary)))
+        self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
+        self.summary.devices = list(self._devices.values())
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
         if self._started is not None:
@@ -202,9 +205,13 @@ class SummaryBuilder:
             collection.fusion = FusionSummary(method=event.fusion, weights=event.weights)
 
     def _lease_acquired(self, event: events.LeaseAcquired) -> None:
+        self._lease_began[event.lease_id] = event.timestamp
         self._note_lease(event, "acquire")
 
     def _lease_released(self, event: events.LeaseReleased) -> None:
+        seconds = event.timestamp - self._lease_began.pop(event.lease_id, event.timestamp)
+        for device in filter(None, map(self._devices.get, event.devices)):
+            device.leased_seconds += max(0.0, seconds)
         self._note_lease(event, "release")
         if event.leftovers:
             self._of(event).warnings.append(
@@ -275,6 +282,13 @@ class SummaryBuilder:
 
     def _batches_encoded(self, event: events.BatchesEncoded) -> None:
         self._pass(event).add_batches(event)
+        for device in filter(None, map(self._devices.get, event.device.split("+"))):  # or those of a group
+            device.batches += event.batches
+            device.forward_seconds += event.forward_seconds
+        if event.memory.device in self._devices:
+            device = self._devices[event.memory.device]
+            peak = event.memory.peak_reserved_bytes + event.memory.outside_bytes
+            device.peak_bytes = max(device.peak_bytes, peak)
         collection = self._of(event)
         collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
 
@@ -325,7 +339,8 @@ class SummaryBuilder:
         if known is not None and not is_kept:
             known.times, known.until = known.times + event.times, event.until or event.timestamp
             return
-        entry = MitigationSummary(**{**_known(event, MitigationSummary), "type": event.kind})
+        entry = MitigationSummary(type=event.kind, **_known(event, MitigationSummary))
+        entry.until = event.until if event.times > 1 else None
         collection.mitigations.append(entry)
         self._last_mitigations[key] = entry
 

@@ -25,15 +25,22 @@ def print_summary(
         return
     cells = (_cells(collection) for collection in summary.collections)
     rows = [list(HEADINGS), *([encodable(printable(cell), file) for cell in row] for row in cells)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    for row in rows if summary.collections else []:
-        words = [
-            cell.ljust(width) if column < TEXT_COLUMNS else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        show("  ".join(words).rstrip(), file)
+    for line in aligned(rows, TEXT_COLUMNS) if summary.collections else []:
+        show(line, file)
     for line in (*_notes(summary, summary_path), *last_lines):
         show(line, file)
+
+
+def aligned(rows: Sequence[Sequence[str]], text_columns: int) -> list[str]:
+    """Rows of a table as lines; the first `text_columns` are left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _cells(collection: CollectionSummary) -> list[str]:

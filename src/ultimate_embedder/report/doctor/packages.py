@@ -25,6 +25,7 @@ OPTIONAL = {
     "openvino": "--backend openvino",
     "completion": "completion by the shell",
     "minilm": "the default model without a download",
+    "otel": "--otel",
 }
 """Extras, and what each is for."""
 REINSTALL = f"pip install --upgrade --force-reinstall {PROGRAM}"

@@ -7,7 +7,7 @@ from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
 from ultimate_embedder.report.html.curves import Curves
-from ultimate_embedder.report.html.style import CSS
+from ultimate_embedder.report.html.frame import frame
 from ultimate_embedder.report.html.timeline import draw_timeline
 from ultimate_embedder.report.html.words import duration, text
 from ultimate_embedder.summary import RunSummary
@@ -15,8 +15,6 @@ from ultimate_embedder.terminal import counted
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
-# nothing may be loaded from anywhere, whatever a browser makes of the page
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
@@ -49,18 +47,8 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
         ("Exports", "What is on disk.", sections.exports(summary)),
         ("How it was run", "To do it again.", sections.how(summary)),
     )
-    body = "".join(
-        f"<section><header><h2>{title}</h2><p>{caption}</p></header><div>{inner}</div></section>"
-        for title, caption, inner in parts
-        if inner
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{text(_title(summary, ended))}: {text(summary.output, 200)}</title><style>{CSS}</style></head>"
-        f"<body><main>{_verdict(summary, ended)}{_about_events(events)}{body}</main></body></html>\n"
-    )
+    title = f"{_title(summary, ended)}: {summary.output[:200]}"
+    return frame(title, _verdict(summary, ended) + _about_events(events), parts)
 
 
 def _status(summary: RunSummary, ended: bool) -> str:

@@ -62,6 +62,7 @@ path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .lane{margin-bottom:26px}
 .strip{margin-bottom:16px}
 .strip .plot{margin-top:10px}
+dl+.strip,details+dl{margin-top:18px}
 .lane .plot{margin-top:14px}
 .bars{height:26px}
 .bars span{position:absolute;overflow:hidden;background:var(--c);border-radius:2px;min-width:2px}
