@@ -50,14 +50,15 @@ class DeviceUse:
 
     def row(self, now: float, at_work: AbstractSet[tuple[str | None, str]]) -> DeviceRow:
         """The device at this moment; `at_work` are the passes that have something to do, by collection and model."""
+        under_way = not at_work.isdisjoint(self.leased_by)
         return DeviceRow(
             name=self.name,
             held_bytes=self._held,
             ceiling_bytes=self._ceiling,
             ceiling_reason=self._ceiling_reason,
             peak_bytes=self._peak,
-            tokens_per_second=self._tokens.rate(now, SPAN_S),
-            idle_share=self._idle_share(now, under_way=not at_work.isdisjoint(self.leased_by)),
+            tokens_per_second=self._tokens.rate(now, SPAN_S, SPAN_S if under_way else 0.0),
+            idle_share=self._idle_share(now, under_way=under_way),
             models=tuple(dict.fromkeys(self.leased_by.values())),
             lost=self.lost,
         )
