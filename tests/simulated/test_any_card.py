@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import WriteChunks
 from tests.support.cards import DEVICES, SIMULATED
-from tests.support.tiny_models import tiny_model
 from tests.support.slow import slow
+from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.summary import CollectionSummary

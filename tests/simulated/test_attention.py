@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.tiny_models import Architecture, tiny_model
 from tests.support.slow import slow
+from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate

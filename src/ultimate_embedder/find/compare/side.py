@@ -14,7 +14,7 @@ from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
 from ultimate_embedder.find.compare.legs import READ_ROWS, Leg, Maker, exported_leg, stored_leg, whole_leg
 from ultimate_embedder.find.compare.result import ShownText
-from ultimate_embedder.find.query import summary_fusion
+from ultimate_embedder.find.recorded import summary_fusion
 from ultimate_embedder.output import POINTS_FILE, CollectionOutput
 from ultimate_embedder.summary import PassSummary, RunSummary
 from ultimate_embedder.types import PassIdentity
