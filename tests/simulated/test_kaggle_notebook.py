@@ -91,7 +91,7 @@ def test_a_session_continues_from_an_attached_output_and_packs_the_result(kaggle
     shown = kaggle.run()
     assert f"continues from: {attached}" in _of(shown, "import json")
     assert "problems" in _of(shown, "healthy")
-    assert "all done" in _of(shown, "where")
+    assert "all done" in _of(shown, "resume")
     assert html.escape("<h1>40 of 40 chunks embedded") in _of(shown, "import html")
     summary = Output(kaggle.output).summary
     assert summary is not None
@@ -109,7 +109,7 @@ def test_two_sessions_with_nothing_attached_but_the_first(kaggle: Kaggle) -> Non
     assert not (kaggle.working / "out.zip").exists()
     kaggle.attach()
     again = kaggle.run(CHUNKS="")
-    assert "all done" in _of(again, "where")
+    assert "all done" in _of(again, "resume")
     summary = Output(kaggle.output).summary
     assert summary is not None
     assert [each.chunks.newly_encoded for each in summary.collections] == [0]
