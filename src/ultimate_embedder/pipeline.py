@@ -278,7 +278,8 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
     own = Output(config.output).collection(collection.name)
     folder = own.folder
     own.refuse_links()
-    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw)):
+    sparse = [plan.name for plan in passes if plan.kind == "sparse"]
+    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw, sparse)):
         _report_existing(collection.name, existing, emit)
         return "skipped_existing"
     with ExitStack() as stack:
