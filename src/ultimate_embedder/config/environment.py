@@ -35,6 +35,14 @@ def qdrant_api_key_from_environment(variable: str | None) -> str | None:
     return key
 
 
+SERVE_TOKEN_VARIABLE = "ULTIMATE_EMBEDDER_TOKEN"  # a list of processes shows the command line to everybody
+
+
+def serve_token_from_environment() -> str | None:
+    """The token of `serve` if `--token` is not given."""
+    return os.environ.get(SERVE_TOKEN_VARIABLE) or None
+
+
 CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
 
 
@@ -76,7 +84,7 @@ REPORTED_VARIABLES = (
     *("KAGGLE_KERNEL_RUN_TYPE", "COLAB_RELEASE_TAG", "JPY_PARENT_PID"),
 )
 """Settings that change what a run does, and hold no secrets."""
-SECRET_VARIABLES = ("HF_TOKEN", QDRANT_API_KEY_VARIABLE)
+SECRET_VARIABLES = ("HF_TOKEN", QDRANT_API_KEY_VARIABLE, SERVE_TOKEN_VARIABLE)
 
 
 def known_environment(more: Iterable[str] = ()) -> dict[str, str]:

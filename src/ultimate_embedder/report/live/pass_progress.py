@@ -5,6 +5,7 @@ from __future__ import annotations
 from ultimate_embedder.events import PassStarted
 from ultimate_embedder.report.live.recent import Recent, whole
 from ultimate_embedder.report.live.rows import PassRow, PassState
+from ultimate_embedder.report.live.sentences import shown
 
 SPAN_S = 30.0
 ETA_SPAN_S = 300.0  # windows begin with their longest texts: over a shorter time rates go up and down
@@ -13,13 +14,14 @@ ETA_SPAN_S = 300.0  # windows begin with their longest texts: over a shorter tim
 class PassProgress:
     """Adds up the events of a pass."""
 
-    def __init__(self, collection: str, model: str, number: int) -> None:
+    def __init__(self, collection: str | None, model: str, number: int) -> None:
+        self.model = model
         self.state: PassState = "waiting"
         self.fingerprint: str | None = None
         self.done = 0
         self.texts = 0
         self.tokens = 0
-        self._collection, self._model, self._number = collection, model, number
+        self._collection, self._model, self._number = shown(collection), shown(model), number
         self._devices: tuple[str, ...] = ()
         self._dtype = ""
         self._stored = 0
@@ -75,6 +77,11 @@ class PassProgress:
         self._from_share = 1.0
 
     @property
+    def has_work(self) -> bool:
+        """Whether it runs, and has texts left: a pass that is done may have to wait for others."""
+        return self.state == "running" and self.done + self._unusable < self.texts
+
+    @property
     def share(self) -> float:
         """How far it is. Where it began again, what was reached stays, and the rest is what is left to do now."""
         left = self.texts - self._from_done
@@ -100,7 +107,7 @@ class PassProgress:
             tokens=self.tokens,
             tokens_per_second=self._recent_tokens.rate(now, SPAN_S) if running else self._mean(self.tokens, end),
             texts_per_second=self._recent_texts.rate(now, SPAN_S) if running else self._mean(self._encoded_texts, end),
-            eta_seconds=self._eta(now) if running else None,
+            eta_seconds=self._eta(now) if self.has_work else None,
             batch_rows=self._batch_rows,
             planned_rows=self._planned_rows,
             batch_tokens=self._batch_tokens,
