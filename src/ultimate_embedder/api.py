@@ -146,7 +146,7 @@ def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
         with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
             return searcher.search(config.request)
     finally:
-        listener.warn(stacklevel=4)
+        listener.warn(stacklevel=5)
 
 
 @with_options_of(make_compare_config)

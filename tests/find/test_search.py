@@ -43,7 +43,7 @@ def server(outputs: Path) -> Iterator[QdrantServer]:
         yield server
 
 
-def ranking(hits: Hits) -> list[tuple[str, float]]:
+def ranking(hits: Hits) -> list[tuple[str, Any]]:
     return [(hit.chunk_id, pytest.approx(hit.score, abs=1e-4)) for hit in hits]
 
 
