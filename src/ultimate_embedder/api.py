@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.config import (
@@ -44,6 +44,7 @@ from ultimate_embedder.stop import StopSwitch
 
 if TYPE_CHECKING:
     from ultimate_embedder.find import QueryModels
+    from ultimate_embedder.report import Telemetry
 
 
 @with_options_of(make_config)
@@ -69,6 +70,28 @@ def upload(config: UploadConfig) -> list[UploadReport]:
 
     with make_progress(config.quiet) as progress:
         return upload_points(config, progress)
+
+
+@with_options_of(make_search_config)
+def search(config: SearchConfig) -> Hits:
+    """Find the chunks of `output`, an output of `embed`, that answer `question` best.
+
+    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`, `using=["bge-m3"]`.
+    Models are loaded for the call; `open_output(OUT).search(...)` keeps them for the next one.
+    """
+    return run_search(config)
+
+
+def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
+    """Search, with models that may have been loaded before; what matters becomes Python warnings."""
+    from ultimate_embedder.find import Searcher
+
+    listener = Listener(progress=False)
+    try:
+        with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
+            return searcher.search(config.request)
+    finally:
+        listener.warn(stacklevel=4)
 
 
 @with_options_of(make_compare_config)
@@ -117,29 +140,6 @@ def run_comparison(config: CompareConfig) -> Comparison:
     return found
 
 
-@with_options_of(make_search_config)
-def search(config: SearchConfig) -> Hits:
-    """Find the chunks of `output`, an output of `embed`, that answer `question` best.
-
-    Takes the options of the command line, with underscores: `top=3`, `filter={"page": 3}`,
-    `rerank="bge-reranker-v2-m3"`. Models are loaded for the call; `open_output(OUT).search(...)` keeps them for the
-    next one.
-    """
-    return run_search(config)
-
-
-def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
-    """Search, with models that may have been loaded before; what matters becomes Python warnings."""
-    from ultimate_embedder.find import Searcher
-
-    listener = Listener(progress=False)
-    try:
-        with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
-            return searcher.search(config.request)
-    finally:
-        listener.warn(stacklevel=4)
-
-
 def run_and_report(
     config: RunConfig,
     *,
@@ -166,7 +166,11 @@ def run_and_report(
     stop = StopSwitch(config.deadline_s)
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
+        telemetry = _telemetry(lambda message: emit(Warned(message=message))) if config.otel else None
         sinks: list[Emit] = [*watch, builder, stack.enter_context(make_progress(quiet, least_level))]
+        if telemetry is not None:
+            sinks.append(telemetry)
+            stack.callback(telemetry.close)
         if not config.dry_run:
             log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)
@@ -182,6 +186,8 @@ def run_and_report(
             emit(RunFinished(error=_describe_error(error), seconds=time.perf_counter() - started))
             raise
         finally:
+            if telemetry is not None:
+                telemetry.close()
             if builder.began and not config.dry_run:
                 if log.problem:
                     emit(Warned(message=log.problem))
@@ -194,6 +200,12 @@ def run_and_report(
                         emit(Warned(message=problem))
                         output.write_summary(_record(builder.summary, adds_to), copy)
     return _record(builder.summary, adds_to)
+
+
+def _telemetry(report: Callable[[str], None]) -> Telemetry:
+    from ultimate_embedder.report import open_telemetry  # most runs have none
+
+    return open_telemetry(report)
 
 
 def _record(summary: RunSummary, adds_to: RunSummary | None) -> RunSummary:

@@ -81,7 +81,7 @@ class _Kept:
     models: dict[Any, QueryModels] = field(default_factory=dict)
 
     def search(self, output: Path, question: str, options: dict[str, Any]) -> Hits:
-        config = _search_config(output, question, **options)
+        config = search(output, question, **options)
         key = (config.place.hub, config.place.model_folders)
         if key not in self.models:
             summary = open_folder(output).try_summary()[0]
@@ -90,7 +90,8 @@ class _Kept:
 
 
 @with_options_of(make_search_config)
-def _search_config(config: SearchConfig) -> SearchConfig:
+def search(config: SearchConfig) -> SearchConfig:
+    """The options of a search; the name is what errors about them begin with."""
     return config
 
 

@@ -41,8 +41,12 @@ class Rank(IntEnum):
     """The rows that a pass has counted."""
     EMIT = 100
     """The order of events. Events are emitted under most of the locks above."""
+    EVENT_LOG = 105
+    """The file of events, and what is to be added to it."""
     TELEMETRY = 110
     """The lists of events that notebooks read."""
+    LIVE_VIEW = 120
+    """The state of the run that is shown while it goes on. Held while an event is added, or a view is made."""
 
 
 _checking = False

@@ -377,6 +377,9 @@ def make_config(
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
     no_report: Annotated[bool, Option(f"do not write {REPORT_NAME}, the page about the run", OUTPUT)] = False,
+    otel: Annotated[
+        bool, Option("send spans and metrics by OpenTelemetry, to where the OTEL_* variables say", OUTPUT)
+    ] = False,
     quiet: Annotated[bool, Option("show no progress", OUTPUT, short="-q")] = False,
 ) -> RunConfig:
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""

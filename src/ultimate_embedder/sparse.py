@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def no_sparse_vectors(rows: int = 0) -> SparseVectors:
     return SparseVectors(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
 
 
-def sparse_from_rows(rows: Sequence[tuple[Sequence[int], Sequence[float]]]) -> SparseVectors:
+def sparse_from_rows(rows: Sequence[tuple[Any, Any]]) -> SparseVectors:
     """Rows of indices, ascending, and values."""
     if not rows:
         return no_sparse_vectors()
@@ -114,6 +115,18 @@ def sparse_problem(vectors: SparseVectors) -> str | None:
     begins = indptr[1:-1]  # the first of a row need not be above the last of the one before
     rising[begins[(begins > 0) & (begins < len(vectors.indices))] - 1] = True
     return None if rising.all() else "its indices are not ascending"
+
+
+def sparse_cosines(ours: SparseVectors, reference: SparseVectors) -> np.ndarray:
+    """Cosine similarity of each row to the same row of the reference; two empty ones are the same."""
+    found = np.ones(len(ours))
+    for row in range(len(ours)):
+        (left, left_values), (right, right_values) = ours[row], reference[row]
+        if len(left) or len(right):
+            _, at, there = np.intersect1d(left, right, assume_unique=True, return_indices=True)
+            lengths = float(np.linalg.norm(left_values) * np.linalg.norm(right_values))
+            found[row] = float(left_values[at] @ right_values[there]) / lengths if lengths else 0.0
+    return found
 
 
 def _pointers(lengths: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ def test_a_damaged_record_of_how_vectors_were_made_is_named(output: Path, damage
     journal.pop("checksum")
     journal["qdrant"]["origin"] |= damage
     write_state(path, journal)
-    with pytest.raises(UsageError, match="the record of how the qdrant export in .* was made is damaged"):
+    with pytest.raises(UsageError, match=r"the record of how the qdrant export in .* was made is damaged"):
         read_recorded(open_output(output), "docs")
 
 
@@ -89,6 +89,8 @@ def test_the_summary_of_somebody_else_does_not_make_us_run_the_code_of_a_folder(
         model |= {"path": str(evil), "digest": folder_sha256(evil)}
     summary["options"]["models"][0]["name"] = str(evil)
     (output / "summary.json").write_text(json.dumps(summary))
+    (output / "docs" / "store" / "exports.json").unlink()
+    (output / "docs" / "chunks.parquet").unlink()
     trusting = HubAccess(offline=True, trusted=("coderankembed",))  # the model of that name in the registry
     for access in (OFFLINE, trusting):
         with pytest.raises(ModelError, match=r"would run code .*modules.json names the class 'evil.Module'"):

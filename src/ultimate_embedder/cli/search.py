@@ -83,7 +83,7 @@ def _questions(stream: IO[str] | None) -> Iterator[str]:
 
 
 def _print(found: Hits, options: argparse.Namespace, *, several: bool) -> None:
-    from ultimate_embedder.report.hits import hit_lines, time_line
+    from ultimate_embedder.report import hit_lines, time_line
 
     if options.json:
         write_line(json.dumps(found.as_dict(), indent=None if several else 2), sys.stdout)

@@ -12,12 +12,16 @@ from ultimate_embedder.config.declared import (
 from ultimate_embedder.config.environment import (
     CHECK_LOCKS_VARIABLE,
     OldEnvironment,
+    TelemetryExporters,
     devices_from_environment,
     known_environment,
     must_check_locks,
     old_environment,
     qdrant_api_key_from_environment,
     qdrant_url_from_environment,
+    serve_token_from_environment,
+    telemetry_exporters,
+    telemetry_parent,
 )
 from ultimate_embedder.config.fields import SEPARATOR, FieldChoice, field_choice, parse_field
 from ultimate_embedder.config.file import read_option_file, write_option_file
@@ -102,6 +106,7 @@ __all__ = [
     "Precision",
     "RunConfig",
     "SparseChoice",
+    "TelemetryExporters",
     "TrustOption",
     "at_least",
     "bm25_settings",
@@ -133,8 +138,11 @@ __all__ = [
     "read_option_file",
     "read_options",
     "retry_policy",
+    "serve_token_from_environment",
     "split_words",
     "suggest",
+    "telemetry_exporters",
+    "telemetry_parent",
     "weighted_choice",
     "with_options_of",
     "write_option_file",

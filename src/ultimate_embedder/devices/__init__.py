@@ -2,6 +2,7 @@
 
 from ultimate_embedder.devices.base import Device, Fetch, Mark
 from ultimate_embedder.devices.cards import peak_half_flops
+from ultimate_embedder.devices.clock import DeviceClock
 from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
 from ultimate_embedder.devices.driver_errors import in_one_line
 from ultimate_embedder.devices.group import DeviceGroup
@@ -34,6 +35,7 @@ __all__ = [
     "CardFacts",
     "CpuDevice",
     "Device",
+    "DeviceClock",
     "DeviceGroup",
     "Fetch",
     "Forward",

@@ -76,7 +76,8 @@ class AcceleratorDevice:
         self._index = index
         self._module = torch.get_device_module(kind)
         self._total_bytes = int(self._module.mem_get_info(index)[1])
-        self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
+        ceiling = limits.ceiling(index, self._total_bytes)
+        self._ceiling_bytes, self.ceiling_reason = ceiling.size_bytes, ceiling.reason
         self._limit_fraction: float | None = None
         self._not_released = 0  # bytes that stayed in the cache when it was emptied last
         self._vendor = vendor or Vendor()

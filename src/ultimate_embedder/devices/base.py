@@ -36,6 +36,8 @@ class Device(ModelDevice, Protocol):
     """Whether a forward returns before it is done, so that another can be prepared meanwhile."""
     lanes: int
     """How many devices a batch is split over: one, unless this is a group."""
+    ceiling_reason: str
+    """What set the most that it may hold."""
     lock: OrderedLock
     """Held during a forward: two at once on one device would only fight for its memory."""
 

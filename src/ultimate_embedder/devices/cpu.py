@@ -73,6 +73,7 @@ class CpuDevice:
     lanes = 1
     lost: str | None = None
     hangs = False
+    ceiling_reason = "all memory of the machine; the system shares it out"
 
     def __init__(self, workers: int | None = None) -> None:
         import torch

@@ -33,6 +33,7 @@ class DeviceGroup:
         self.torch_device = members[0].torch_device
         self.capability = members[0].capability  # of one kind
         self.lanes = len(members)
+        self.ceiling_reason = members[0].ceiling_reason
         self.lock = OrderedLock(self.name, Rank.DEVICE)
 
     def parts(self) -> list[DeviceGroup]:

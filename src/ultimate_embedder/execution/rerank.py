@@ -103,7 +103,8 @@ def rerank(
             if device.lost is None and not device.is_lost(error):
                 raise
             device.retire(in_one_line(error))
-        details = {"model": reranker.name, "device": device.name, "error": device.lost, "rows": len(texts)}
+        lost = {"reason": device.lost, "error": device.lost}
+        details = {"model": reranker.name, "device": device.name, **lost, "rows": len(texts)}
         emit(Mitigated(kind=DEVICE_LOST.kind, details=details))
         if reload is None:
             break

@@ -12,13 +12,10 @@ from ultimate_embedder.events import Emit
 from ultimate_embedder.types import HnswGraph, VectorSpec
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ultimate_embedder.export.points import Points
-    from ultimate_embedder.sparse import SparseVectors
 
-    NamedVectors = Mapping[str, np.ndarray | SparseVectors]
-    """The vectors of some points by name, a row for each point."""
+    NamedVectors = Mapping[str, Any]
+    """The vectors of some points by name, a row for each point: arrays, and `SparseVectors`."""
     PointBatches = Iterable[tuple[Sequence[str], NamedVectors, Sequence[Any]]]
 
 

@@ -31,8 +31,8 @@ from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.sparse import SparseVectors, join_sparse, sparse_problem
 from ultimate_embedder.types import SparseFacts, VectorSpec
 
-Batch = tuple[list[str], dict[str, np.ndarray | SparseVectors], list[dict[str, Any]]]
-"""Point ids, vectors by name, payloads."""
+Batch = tuple[list[str], dict[str, Any], list[dict[str, Any]]]
+"""Point ids, vectors by name (arrays, and `SparseVectors`), payloads."""
 
 
 COLUMNS = ("chunk_id", "point_id", "file", "text", "metadata", "extra")

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         resolve_same_model,
     )
     from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
+    from ultimate_embedder.find.rerank import reorder
     from ultimate_embedder.find.search import Searcher
     from ultimate_embedder.find.sparse import SparseQueryEncoder, open_sparse_query, query_sparse, read_sparse
 
@@ -104,6 +105,7 @@ __all__ = [
     "read_evaluations",
     "read_recorded",
     "read_sparse",
+    "reorder",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
@@ -139,6 +141,7 @@ _MODULES = {
     "read_evaluations": "evaluate.result",
     "read_recorded": "recorded",
     "read_sparse": "sparse",
+    "reorder": "rerank",
     "resolve_same_model": "query",
     "summary_fusion": "recorded",
 }

@@ -65,8 +65,7 @@ def _open(output: Output, name: str, wanted: SearchPlace, emit: Emit, *, must: b
         if wanted.server is not None:
             recorded = read_recorded(output, name)
             return _Opened(name, recorded, _open_server(collection, recorded, wanted.server, wanted.target))
-        kind = _searched_kind(output, collection, emit)
-        if kind == "qdrant":
+        if collection.qdrant.is_dir():
             try:
                 return _Opened(name, read_recorded(output, name, ["qdrant"]), open_edge(collection))
             except OutputError as error:
@@ -79,24 +78,6 @@ def _open(output: Output, name: str, wanted: SearchPlace, emit: Emit, *, must: b
             raise
         emit(Warned(collection=name, message=f"{name} is left out: {error}"))
         return None
-
-
-def _searched_kind(output: Output, collection: CollectionOutput, emit: Emit) -> str:
-    """Which export is searched: the shard, unless there is none or it is older than the other files."""
-    if not collection.qdrant.is_dir():
-        return "parquet"
-    journal = read_export_journal(collection.folder)
-    shard, file = journal.get("qdrant"), journal.get("parquet")
-    if shard is None or file is None or shard["identity"] == file["identity"] or not collection.points_file.exists():
-        return "qdrant"
-    summary = output.try_summary()[0]
-    entries = summary.collections if summary else []
-    last = {each.kind for entry in entries if entry.collection == collection.name for each in entry.exports}
-    if "qdrant" in last:
-        return "qdrant"
-    searched = f"{collection.points_file}, which is searched instead"
-    emit(Warned(collection=collection.name, message=f"{collection.qdrant} is of an earlier run than {searched}"))
-    return "parquet"
 
 
 def _require_same_models(opened: Sequence[_Opened]) -> None:
@@ -138,9 +119,8 @@ def _open_server(
                 f"would be encoded by the wrong models. {UPLOAD_FIRST} {collection.folder} --url {address.url}, or "
                 "search the output that was uploaded."
             )
-        place = ServerPlace(server, name, stack)
-        stack.pop_all()
-        return place
+        version, points = server.version(), server.count(name)
+        return ServerPlace(server, name, version, points, stack.pop_all())
 
 
 def _recorded_target(collection: CollectionOutput, address: ServerAddress) -> str:

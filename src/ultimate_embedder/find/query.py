@@ -17,7 +17,7 @@ from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_enc
 from ultimate_embedder.output import Output
 from ultimate_embedder.summary import ModelSummary, RunSummary
 from ultimate_embedder.types import UNNAMED, ModelKind, ResolvedModel
-from ultimate_embedder.vectors import Fusion, pool_texts, shorten
+from ultimate_embedder.vectors import Fusion, pool_largest, pool_texts, shorten
 
 SAME_MODEL = "A query must be encoded by the model that made the vectors: if it is in another folder, give --model DIR."
 
@@ -165,6 +165,8 @@ def encode_texts(
     vectors = shorten(vectors, dim) if dim is not None else vectors
     if (segments := tokenized.segments) is None:
         return vectors
+    if encoder.kind == "sparse":
+        return pool_largest(vectors, segments.text_of_row)
     normalize = encoder.unit_norm or dim is not None
     return pool_texts(vectors, segments.text_of_row, segments.weights, normalize=normalize)
 

@@ -45,16 +45,16 @@ class Searcher:
         watch, self._opening = self._opening, _Stopwatch()  # the next question has it for nothing
         found, top = self._open, request.top
         self._require_keys(request.conditions)
+        with watch.timing("load"):  # before the search: a wrong name is known at once
+            reranker = self._rerankers.load(request.rerank) if request.rerank is not None else None
         legs = self._encode(request, watch)
         depth = max(request.candidates, top)
         with watch.timing("search"):
-            wanted = top if request.rerank is None else depth
+            wanted = top if reranker is None else depth
             ranking = rank(found.place, legs, request.fusion, wanted, depth, request.conditions)
             hits = self._describe(ranking.ranked, [leg.label for leg in legs])
         reranked: Reranked | None = None
-        if request.rerank is not None:
-            with watch.timing("load"):
-                reranker = self._rerankers.load(request.rerank)
+        if reranker is not None:
             with watch.timing("rerank"):
                 hits, reranked = reorder(request.question, hits, reranker, top, self._emit)
         return Hits(

@@ -82,5 +82,12 @@ def _engine_config(settings: Bm25Settings) -> Any:
     import qdrant_edge as edge
 
     tokenizer = getattr(edge.TokenizerType, settings.tokenizer.capitalize())
-    plain = {"stopwords": edge.StopwordsSet(), "stemmer": edge.DisabledStemmer()} if settings.language is None else {}
-    return edge.Bm25Config(k=COUNTING_K, b=0.0, tokenizer=tokenizer, language=settings.language, **plain)
+    plain = settings.language is None
+    return edge.Bm25Config(
+        k=COUNTING_K,
+        b=0.0,
+        tokenizer=tokenizer,
+        language=settings.language,
+        stopwords=edge.StopwordsSet() if plain else None,
+        stemmer=edge.DisabledStemmer() if plain else None,
+    )

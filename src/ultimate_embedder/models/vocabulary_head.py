@@ -30,7 +30,8 @@ def pool_in_pieces(model: Any, features: Mapping[str, Any]) -> bool:
 
     if len(model) < 2 or type(model[1]).__name__ != POOLING:
         return False
-    transformer, pooling = getattr(model[0], "auto_model", None), model[1]
+    transformer: Any = getattr(model[0], "auto_model", None)
+    pooling = model[1]
     decoder = transformer.get_output_embeddings() if hasattr(transformer, "get_output_embeddings") else None
     holders = _holders(transformer, decoder)
     if not isinstance(decoder, torch.nn.Linear) or len(holders) != 1:

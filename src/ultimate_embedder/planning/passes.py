@@ -116,11 +116,11 @@ def _check_sparse(models: Sequence[ChosenModel], sparse: Sequence[ChosenSparse])
         if sparse_choice.bm25 is None:
             require_sparse(model)
     names = [same_name(safe_name(model.name)) for _, model in (*models, *sparse)]
-    for choice, model in sparse:
+    for sparse_choice, model in sparse:
         if names.count(same_name(safe_name(model.name))) > 1:
             raise UsageError(
-                f"--sparse {choice.method}: {model.name} is the name of another vector too. Drop one, or rename the "
-                "folder of one."
+                f"--sparse {sparse_choice.method}: {model.name} is the name of another vector too. Drop one, or rename "
+                "the folder of one."
             )
 
 

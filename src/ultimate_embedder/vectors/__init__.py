@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         read_overflow,
         settled_identity,
     )
-    from ultimate_embedder.vectors.pooling import pool_segments, pool_texts
+    from ultimate_embedder.vectors.pooling import pool_largest, pool_segments, pool_texts
     from ultimate_embedder.vectors.sparse_part import SparsePart, measure_sparse
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
@@ -63,6 +63,7 @@ __all__ = [
     "overflowed",
     "pass_problems",
     "plan_fusion",
+    "pool_largest",
     "pool_segments",
     "pool_texts",
     "read_agreement",
@@ -99,6 +100,7 @@ _MODULES = {
     "overflow_note": "overflow",
     "overflowed": "overflow",
     "pass_problems": "store",
+    "pool_largest": "pooling",
     "pool_segments": "pooling",
     "pool_texts": "pooling",
     "read_agreement": "agreement",

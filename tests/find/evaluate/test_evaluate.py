@@ -143,12 +143,8 @@ def test_judgements_of_documents_need_the_field_which_is_suggested(out: Path) ->
 
 
 def test_ids_that_match_nothing_are_reported_in_both_directions(out: Path) -> None:
-    qrels: dict[str, dict[str, int]] = {
-        **QRELS,
-        "nobody": {"wing-lift-0": 1},
-        "heat": {"gone-1": 2, "heat-flow-0": 1},
-        "jet": {"jet-noise-0": 0},
-    }
+    odd = {"nobody": {"wing-lift-0": 1}, "heat": {"gone-1": 2, "heat-flow-0": 1}, "jet": {"jet-noise-0": 0}}
+    qrels = {**QRELS, **odd}
     queries = {**QUERIES, "unjudged": "what is this"}
     found = evaluate(out, queries=queries, qrels=qrels, quiet=True)
     assert found.matched.queries == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -24,6 +25,7 @@ PERCENTILES = (1, 5, 25, 50, 75, 95)
 BINS = 40
 MOST_EXAMPLES = 5
 MOST_OTHERS = 3
+NOISE = 1e-6  # what adding up float32 in another order may do to a cosine
 NO_TEXT = ShownText("", "")
 Key = tuple[int, int]
 
@@ -71,10 +73,10 @@ def _key(found: Measured, row: int) -> Key:
 
 
 def _lowest_cosines(found: Measured) -> list[int]:
-    """Rows of the texts with the lowest cosines, as far as they are below 1."""
+    """Rows of the texts with the lowest cosines, as far as these are more than rounding."""
     if found.cosines is None:
         return []
-    finite = np.flatnonzero(np.isfinite(found.cosines) & (found.cosines < 1.0))
+    finite = np.flatnonzero(np.isfinite(found.cosines) & (found.cosines < 1 - NOISE))
     order = np.argsort(found.cosines[finite], kind="stable")[:MOST_EXAMPLES]
     return [int(row) for row in finite[order]]
 
@@ -151,12 +153,10 @@ def _spread(found: Measured, examples: list[WorstCosine]) -> CosineSpread | None
 
 
 def _round_below(worst: float) -> float:
-    """A round number below the worst cosine, as far below 1 as the scale of the differences asks for."""
-    step = 1.0
-    while step > 1e-6 and worst >= 1 - step / 10:
-        step /= 10
-    tenths = np.ceil((1 - worst) / (step / 10) - 1e-9)
-    return float(round(1 - max(1, tenths) * step / 10, 10))
+    """A round number below the worst cosine, on the scale of its distance from 1."""
+    distance = max(1 - worst, NOISE)
+    magnitude = 10.0 ** math.floor(math.log10(distance))
+    return round(1 - math.ceil(distance / magnitude - NOISE) * magnitude, 10)
 
 
 def _overlap(found: Measured, examples: list[NeighbourExample]) -> NeighbourOverlap | None:

@@ -34,7 +34,7 @@ class Measured:
 
 
 def measure(pair: LegPair, keys: np.ndarray, sample: int, neighbours: int, seed: int) -> Measured:
-    """Compare the vectors of `keys`; memory is bounded by blocks, and 20 bytes per text."""
+    """Compare the vectors of `keys`; memory is bounded by blocks, and 24 bytes per text."""
     keys = keys[pair.a.holds(keys) & pair.b.holds(keys)]
     legs = (pair.a, pair.b)
     rows = _sampled(len(keys), sample, seed)
@@ -43,7 +43,7 @@ def measure(pair: LegPair, keys: np.ndarray, sample: int, neighbours: int, seed:
     rows, queries = rows[usable], [each[usable] for each in queries]
     count = min(neighbours, max(0, len(keys) - 1)) if len(rows) else 0
     nearest = [Nearest(each, rows, count) for each in queries] if count else []
-    cosines = np.empty(len(keys) if pair.cosine_dim is not None else 0, np.float32)
+    cosines = np.empty(len(keys) if pair.cosine_dim is not None else 0)
     unusable, equal = 0, 0
     for start, block in _blocks(keys, pair, len(rows)):
         read = [np.asarray(leg.read(block), np.float32) for leg in legs]
@@ -82,7 +82,7 @@ def _unit(leg: Leg, keys: np.ndarray) -> np.ndarray:
 
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """In float64: what is reported may be nearer to 1 than float32 can add up."""
+    """In float64: cosines of equal models are nearer to 1 than float32 can add up."""
     with np.errstate(all="ignore"):
         found = row_cosines(a.astype(np.float64), b.astype(np.float64))
-    return np.clip(found, -1.0, 1.0)
+    return np.asarray(np.clip(found, -1.0, 1.0))

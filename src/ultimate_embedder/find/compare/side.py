@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,10 +75,7 @@ def open_side(collection: CollectionOutput, run: RunSummary | None) -> Side:
     if stores and whole is None:
         notes.append(f"{collection.folder}: how its models are combined is not recorded: only models are compared")
     if not len(text_keys):
-        notes.append(
-            f"{collection.folder} has no {POINTS_FILE} with its texts: examples have none, and texts that were removed "
-            "since are compared, too"
-        )
+        notes.append(f"{collection.folder} has no {POINTS_FILE}: texts that were removed since are compared, too")
     return Side(keys, tuple(legs), whole, points if len(text_keys) else None, text_keys, id_keys, tuple(notes))
 
 
@@ -85,7 +83,7 @@ def distinct(keys: np.ndarray) -> np.ndarray:
     """Each key once, in order."""
     index = KeyIndex()
     index.add(0, keys)
-    return keys[index.find(keys) == np.arange(len(keys))]
+    return np.asarray(keys[index.find(keys) == np.arange(len(keys))])
 
 
 def no_keys() -> np.ndarray:
@@ -139,9 +137,10 @@ def _open_stores(
             stores.append(store)
     stores = _one_per_model(stores, notes)
     order = [member.name for member in fusion.members] if fusion else []
-    if sorted(order) != sorted(store.identity.model for store in stores):
+    if fusion is None or sorted(order) != sorted(store.identity.model for store in stores):
         return stores, _only(stores)
-    return sorted(stores, key=lambda store: order.index(store.identity.model)), fusion
+    stores.sort(key=lambda store: order.index(store.identity.model))
+    return stores, fusion if _fits(fusion, [store.dim or 0 for store in stores]) else _only(stores)
 
 
 def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorStore]:
@@ -152,6 +151,16 @@ def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorSt
         if first is not store:
             notes.append(f"{store.folder} is left out: {first.folder.name} has more vectors of the same model")
     return list(chosen.values())
+
+
+def _fits(fusion: Fusion, dims: Sequence[int]) -> bool:
+    """Whether a fusion that was recorded can be that of vectors of these dimensions."""
+    members = fusion.members
+    if not all(0 <= member.weight < math.inf for member in members) or len(members) != len(dims):
+        return False
+    if fusion.method == "weighted_average" and len({member.dim for member in members}) > 1:
+        return False
+    return all(0 < member.dim <= dim for member, dim in zip(members, dims, strict=True))
 
 
 def _only(stores: Sequence[VectorStore]) -> Fusion | None:
@@ -202,5 +211,6 @@ def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | No
     legs = [
         exported_leg(points, spec.name, (by_name.get(spec.name, Maker(spec.name, "")),), "", keys) for spec in specs
     ]
-    names = [member.name for member in fusion.members] if fusion else []
-    return legs, whole_leg(legs, fusion) if fusion and names == [leg.name for leg in legs] else None
+    named = fusion is not None and [member.name for member in fusion.members] == [leg.name for leg in legs]
+    fits = fusion is not None and named and _fits(fusion, [leg.dim for leg in legs])
+    return legs, whole_leg(legs, fusion) if fusion is not None and fits else None

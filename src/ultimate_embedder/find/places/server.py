@@ -25,14 +25,15 @@ QUERY = "/points/query"
 class ServerPlace(Place):
     """A collection, or an alias, on a server."""
 
-    def __init__(self, server: Server, target: str, stack: ExitStack) -> None:
+    def __init__(self, server: Server, target: str, version: str | None, points: int, stack: ExitStack) -> None:
+        """`stack` ends the connection."""
         super().__init__()
         self.label = f"{target} on {server.url}"
         self._server = server
         self._target = target
         self._stack = stack
-        self._version = _numbers(server.version())
-        self.points = server.count(target)
+        self._version = _numbers(version)
+        self.points = points
 
     def nearest(self, leg: QueryLeg, limit: int, conditions: Sequence[Condition]) -> list[Found]:
         """The points with the highest scores, best first."""

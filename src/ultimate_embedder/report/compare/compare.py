@@ -10,7 +10,7 @@ from ultimate_embedder.find import compare_sides, open_side
 from ultimate_embedder.output import Output, open_output
 from ultimate_embedder.report.compare import runs
 from ultimate_embedder.report.compare.result import CollectionComparison, Comparison, RunSide
-from ultimate_embedder.report.html.replay import replayed_summary
+from ultimate_embedder.report.replay import replayed_summary
 from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 MOST_SAMPLE = 20_000

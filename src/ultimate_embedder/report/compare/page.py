@@ -189,7 +189,7 @@ def _shown(shown: ShownText) -> str:
 
 
 def _list(texts: Sequence[ShownText]) -> str:
-    return "<br>".join(map(_shown, texts))
+    return "".join(f"<div>{_shown(each)}</div>" for each in texts)
 
 
 def _folded(title: str, inner: str) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ultimate_embedder.report.compare.result import Difference, Figure, PassComparison
+from ultimate_embedder.report.html.words import size
 from ultimate_embedder.summary import ChunkCounts, CollectionSummary, ModelSummary, PassSummary, RunOptions, RunSummary
 
-OWN_OPTIONS = frozenset(["output", "summary", "quiet", "dry_run", "no_report"])
+OWN_OPTIONS = frozenset(["output", "summary", "quiet", "dry_run", "no_report", "otel"])
 """Options that say where and how something is written: they differ, and mean nothing."""
 COUNTS = (
     "found",
@@ -51,9 +52,13 @@ def option_differences(a: RunSummary | None, b: RunSummary | None) -> tuple[Diff
 
 
 def environment_differences(a: RunSummary | None, b: RunSummary | None) -> tuple[Difference, ...]:
-    """Versions and machines, as far as they differ."""
-    facts = [{**each.versions, **each.machine} if each else {} for each in (a, b)]
+    """Versions, machines and devices, as far as they differ."""
+    facts = [{**each.versions, **each.machine, "devices": _devices(each)} if each else {} for each in (a, b)]
     return _differences(facts[0], facts[1]) if all(facts) else ()
+
+
+def _devices(run: RunSummary) -> list[str]:
+    return [f"{each.device} ({size(each.total_bytes)}, ceiling {size(each.ceiling_bytes)})" for each in run.devices]
 
 
 def counts(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
@@ -74,7 +79,10 @@ def timings(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
 
 def mitigations(a: CollectionSummary, b: CollectionSummary) -> tuple[Figure, ...]:
     """How often each kind of mitigation was taken."""
-    of_a, of_b = (Counter(each.type for each in side.mitigations) for side in (a, b))
+    of_a, of_b = Counter[str](), Counter[str]()
+    for side, counted in ((a, of_a), (b, of_b)):
+        for each in side.mitigations:
+            counted[each.type] += each.times
     return tuple(Figure(kind, "", of_a[kind], of_b[kind]) for kind in sorted({*of_a, *of_b}))
 
 
@@ -89,15 +97,14 @@ def model_differences(a: CollectionSummary, b: CollectionSummary) -> tuple[Diffe
     return tuple(each for each in found if each.a != each.b)
 
 
-def passes(a: CollectionSummary, b: CollectionSummary) -> tuple[PassComparison, ...]:
+def passes(of: CollectionSummary, to: CollectionSummary) -> tuple[PassComparison, ...]:
     """What each model did, by name; models that only one output has are set against each other, in order."""
-    of_a, of_b = ({one.model: one for one in each.passes} for each in (a, b))
-    pairs = [(model, model) for model in of_a if model in of_b]
-    alone = ([model for model in side if model not in other] for side, other in ((of_a, of_b), (of_b, of_a)))
-    pairs_of_others: list[tuple[str | None, str | None]] = [*pairs, *itertools.zip_longest(*alone)]
-    return tuple(
-        PassComparison(of, to, tuple(_figures(of_a.get(of or ""), of_b.get(to or "")))) for of, to in pairs_of_others
-    )
+    of_a, of_b = ({one.model: one for one in each.passes} for each in (of, to))
+    only_a = [model for model in of_a if model not in of_b]
+    only_b = [model for model in of_b if model not in of_a]
+    pairs: list[tuple[str | None, str | None]] = [(model, model) for model in of_a if model in of_b]
+    pairs += itertools.zip_longest(only_a, only_b)
+    return tuple(PassComparison(a, b, tuple(_figures(of_a.get(a or ""), of_b.get(b or "")))) for a, b in pairs)
 
 
 def _figures(a: PassSummary | None, b: PassSummary | None) -> Iterator[Figure]:

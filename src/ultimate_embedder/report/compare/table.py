@@ -29,7 +29,8 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield f"B  {printable(comparison.b.folder)}  {side_words(comparison.b)}"
     yield ""
     yield from map(printable, verdicts(comparison))
-    yield from (f"note: {printable(note)}" for note in comparison.notes)
+    notes = [*comparison.notes, *(note for each in comparison.collections for note in each.notes)]
+    yield from (f"note: {printable(note)}" for note in notes)
     for name, alone in (("A", comparison.only_a), ("B", comparison.only_b)):
         if alone:
             yield f"only in {name}: {printable(', '.join(alone))}"
@@ -42,7 +43,6 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 def _collection(each: CollectionComparison) -> Iterator[str]:
     name = each.a if each.a == each.b else f"{each.a} → {each.b}"
     title = printable(name)
-    yield from (f"note: {printable(note)}" for note in each.notes)
     yield from _differences(f"{title}: models", each.models)
     yield from _figures(f"{title}: chunks", each.counts)
     yield from _figures(f"{title}: time", each.timings)

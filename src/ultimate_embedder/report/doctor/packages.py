@@ -26,6 +26,7 @@ OPTIONAL = {
     "completion": "completion by the shell",
     "evaluate": "evaluate",
     "minilm": "the default model without a download",
+    "otel": "--otel",
 }
 """Extras, and what each is for."""
 REINSTALL = f"pip install --upgrade --force-reinstall {PROGRAM}"

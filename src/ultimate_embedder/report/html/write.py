@@ -14,12 +14,12 @@ from ultimate_embedder.state import Damaged
 from ultimate_embedder.terminal import valid_unicode
 
 
-def write_report(output: Output) -> Path:
-    """Make the page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
+def report_page(output: Output) -> str:
+    """The page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
     # imported here: a run needs the page at its end, and most commands never
+    from ultimate_embedder.report.html.curves import read_curves
     from ultimate_embedder.report.html.page import make_page
-    from ultimate_embedder.report.html.replay import replayed_summary
-    from ultimate_embedder.report.html.rollup import read_events
+    from ultimate_embedder.report.replay import replayed_summary
 
     summary, ended = output.read_summary(), True
     if summary is None:
@@ -30,12 +30,17 @@ def write_report(output: Output) -> Path:
             "Give the --output of an earlier embed."
         )
     try:
-        events = read_events(output.events_path)
+        events = read_curves(output.events_path)
     except OSError:  # the page says so
         events = None
-    page = make_page(summary, events, ended=ended, evaluations=_evaluations(output))
+    return valid_unicode(make_page(summary, events, ended=ended, evaluations=_evaluations(output)))
+
+
+def write_report(output: Output) -> Path:
+    """Write the page into the output. Raises `UsageError` or `OSError`."""
+    page = report_page(output)
     with atomic_file(output.report_path) as file:
-        file.write(valid_unicode(page).encode())
+        file.write(page.encode())
     return output.report_path
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.report.html.conftest import Page, batch, snapshot, write_lines
 from ultimate_embedder.output import Output
+from ultimate_embedder.report.html.curves import read_curves
 from ultimate_embedder.report.html.page import make_page
-from ultimate_embedder.report.html.rollup import SLOWEST, read_events
 from ultimate_embedder.report.html.svg import ticks
 from ultimate_embedder.summary import CollectionSummary, MitigationSummary, PassSummary, RunSummary
 
 START = 1_000_000.0
-BATCHES = 32_000
+BATCHES = 6_000
 DEVICES = ("simulated:0", "simulated:1")
 
 
@@ -49,11 +49,11 @@ def summary_of(models: tuple[str, ...]) -> RunSummary:
 
 def test_a_long_run_gives_a_small_page_with_exact_sums(tmp_path: Path) -> None:
     events = [
-        batch(index, START + index / 4, device=DEVICES[index % 2], forward_seconds=0.2 + index / BATCHES)
+        batch(index, START + index, device=DEVICES[index % 2], forward_seconds=0.2 + index / BATCHES)
         for index in range(BATCHES)
     ]
     write_lines(tmp_path / "events.jsonl", events)
-    rolled = read_events(Output(tmp_path).events_path)
+    rolled = read_curves(Output(tmp_path).events_path)
     assert rolled is not None
     pace = rolled.paces["tiny"]
     assert (pace.batches, pace.tokens, pace.rows) == (
@@ -63,9 +63,6 @@ def test_a_long_run_gives_a_small_page_with_exact_sums(tmp_path: Path) -> None:
     )
     assert sum(pace.tokens_in) == pytest.approx(pace.tokens)
     assert sum(count for *_, count in pace.rows_in.values()) == BATCHES
-    assert [each.seconds for each in rolled.slowest] == sorted(each["forward_seconds"] for each in events)[::-1][
-        :SLOWEST
-    ]
     assert max(max(lane.peak_bytes.values()) for lane in rolled.lanes.values()) == 60_000_999 + 1_000_000
     page = make_page(summary_of(("tiny",)), rolled)
     assert len(page) < 200_000
@@ -81,11 +78,14 @@ def test_many_short_leases_are_drawn_as_one_bar(tmp_path: Path) -> None:
             "model": model,
             "devices": ["simulated:0"],
             "memory": [snapshot("simulated:0", turn)],
+            "lease_id": str(turn),
         }
-        events.append({"event": "LeaseAcquired", "timestamp": at, **lease})
-        events.append({"event": "LeaseReleased", "timestamp": at + 0.9, **lease})
+        acquired = {"waited_seconds": 0.0, "evicted": [], "saved_bytes": 0, "saved_seconds": 0.0}
+        released = {"placement": "one copy", "kept_bytes": 0, "leftovers": [], "moving_seconds": 0.0}
+        events.append({"event": "LeaseAcquired", "timestamp": at, **lease, **acquired})
+        events.append({"event": "LeaseReleased", "timestamp": at + 0.9, **lease, **released})
     write_lines(tmp_path / "events.jsonl", events)
-    rolled = read_events(tmp_path / "events.jsonl")
+    rolled = read_curves(tmp_path / "events.jsonl")
     assert rolled is not None
     [lane] = rolled.lanes.values()
     assert {model: [span.merged for span in spans] for model, spans in lane.leases.items()} == {
@@ -96,7 +96,8 @@ def test_many_short_leases_are_drawn_as_one_bar(tmp_path: Path) -> None:
 
 
 def test_what_has_not_ended_lasts_to_the_last_event(tmp_path: Path) -> None:
-    started = {"collection": "docs", "model": "tiny", "devices": ["cpu"]}
+    started = {"collection": "docs", "model": "tiny", "model_pass": 0, "weight": 1.0, "devices": ["cpu"]}
+    started |= {"dtype": "float32", "fingerprint": "f", "texts": 9, "stored_texts": 0}
     write_lines(
         tmp_path / "events.jsonl",
         [
@@ -105,7 +106,7 @@ def test_what_has_not_ended_lasts_to_the_last_event(tmp_path: Path) -> None:
             {"event": "Warned", "timestamp": START + 10, "collection": None, "message": "slow"},
         ],
     )
-    rolled = read_events(tmp_path / "events.jsonl")
+    rolled = read_curves(tmp_path / "events.jsonl")
     assert rolled is not None
     [span] = rolled.lanes["cpu"].passes["tiny"]
     assert (span.begin, span.end, span.ended, rolled.ended) == (0, 10, False, False)
@@ -114,21 +115,21 @@ def test_what_has_not_ended_lasts_to_the_last_event(tmp_path: Path) -> None:
 def test_events_after_the_end_of_the_run_are_left_out(tmp_path: Path) -> None:
     end = {"event": "RunFinished", "timestamp": START + 5, "collection": None}
     write_lines(tmp_path / "events.jsonl", [batch(0, START), end, batch(1, START + 900)])
-    rolled = read_events(tmp_path / "events.jsonl")
+    rolled = read_curves(tmp_path / "events.jsonl")
     assert rolled is not None
     assert (rolled.paces["tiny"].batches, rolled.ended) == (1, True)
 
 
 def test_a_pipe_in_the_place_of_the_log_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
-    assert read_events(tmp_path / "events.jsonl") is None
+    assert read_curves(tmp_path / "events.jsonl") is None
 
 
 def test_a_line_without_end_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ultimate_embedder.report.html.rollup.LARGEST_LINE", 4096)
+    monkeypatch.setattr("ultimate_embedder.report.replay.LARGEST_LINE", 4096)
     good = json.dumps(batch(0, START))
     (tmp_path / "events.jsonl").write_text(f'{good}\n{{"event": "{"x" * 100_000}"}}\n{good}\n', "utf-8")
-    rolled = read_events(tmp_path / "events.jsonl")
+    rolled = read_curves(tmp_path / "events.jsonl")
     assert rolled is not None
     assert rolled.paces["tiny"].batches == 2
     assert rolled.damaged_lines > 0
