@@ -220,10 +220,10 @@ def test_figures_of_one_model_are_those_of_sentence_transformers(minilm: Path, t
     draw = random.Random(0)  # judgements that no model could guess, so that no figure is 1
     qrels = {query: dict.fromkeys(draw.sample(list(texts), 5), 1) for query in QUERIES}
     found = evaluate(tmp_path / "out", queries=QUERIES, qrels=qrels, quiet=True).row("all-minilm-l6-v2")
-    evaluator = InformationRetrievalEvaluator(
-        dict[str, Any](QUERIES), texts, {query: set(grades) for query, grades in qrels.items()}, ndcg_at_k=[10],
-        mrr_at_k=[10], map_at_k=[100], precision_recall_at_k=[100], accuracy_at_k=[1], write_csv=False, show_progress_bar=False
-    )  # fmt: skip
+    relevant = {query: set(grades) for query, grades in qrels.items()}
+    depths: dict[str, Any] = {"map_at_k": [100], "precision_recall_at_k": [100], "accuracy_at_k": [1]}
+    settings: dict[str, Any] = {"write_csv": False, "show_progress_bar": False}
+    evaluator = InformationRetrievalEvaluator(dict[str, Any](QUERIES), texts, relevant, **depths, **settings)
     theirs = evaluator(SentenceTransformer(str(minilm), device="cpu"))
     ours = [found.ndcg, found.recall, found.mrr, found.map]
     names = ("cosine_ndcg@10", "cosine_recall@100", "cosine_mrr@10", "cosine_map@100")
