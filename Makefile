@@ -40,7 +40,7 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
 	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		--editable '.[completion,minilm,onnx,openvino,serve]' pytest pytest-xdist hypothesis httpx
+		--editable '.[completion,evaluate,minilm,onnx,openvino,serve]' pytest pytest-xdist hypothesis httpx
 	@touch $(LOWEST_STAMP)
 
 test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows

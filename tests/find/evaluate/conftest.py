@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 
 TOPICS = ("wing lift", "heat flow", "shock wave", "boundary layer", "jet noise")
-RECORDS = [
+RECORDS: list[dict[str, Any]] = [
     {
         "id": f"{topic.replace(' ', '-')}-{number}",
         "text": f"{topic} measured in experiment {number} with {'many ' * number}results",
@@ -20,7 +21,7 @@ RECORDS = [
     for number in range(6)
 ]
 QUERIES = {topic.split()[0]: f"what is known about {topic}" for topic in TOPICS}
-QRELS = {
+QRELS: dict[str, dict[str, int]] = {
     query: {record["id"]: 1 + (number % 3) for number, record in enumerate(RECORDS) if record["id"].startswith(query)}
     for query in QUERIES
 }

@@ -143,7 +143,8 @@ def test_judgements_of_documents_need_the_field_which_is_suggested(out: Path) ->
 
 
 def test_ids_that_match_nothing_are_reported_in_both_directions(out: Path) -> None:
-    qrels = {**QRELS, "nobody": {"wing-lift-0": 1}, "heat": {"gone-1": 2, "heat-flow-0": 1}, "jet": {"jet-noise-0": 0}}
+    odd = {"nobody": {"wing-lift-0": 1}, "heat": {"gone-1": 2, "heat-flow-0": 1}, "jet": {"jet-noise-0": 0}}
+    qrels = {**QRELS, **odd}
     queries = {**QUERIES, "unjudged": "what is this"}
     found = evaluate(out, queries=queries, qrels=qrels, quiet=True)
     assert found.matched.queries == 4
@@ -213,16 +214,16 @@ def test_the_result_is_kept_and_the_newest_of_a_collection_stays(out: Path) -> N
 
 
 def test_figures_of_one_model_are_those_of_sentence_transformers(minilm: Path, tmp_path: Path) -> None:
-    texts = {record["id"]: record["text"] for record in RECORDS}
+    texts: dict[str, Any] = {record["id"]: record["text"] for record in RECORDS}
     records = [{"id": name, "text": text} for name, text in texts.items()]
     embed(records, tmp_path / "out", name="docs", models="all-minilm-l6-v2", exports="parquet", quiet=True)
     draw = random.Random(0)  # judgements that no model could guess, so that no figure is 1
     qrels = {query: dict.fromkeys(draw.sample(list(texts), 5), 1) for query in QUERIES}
     found = evaluate(tmp_path / "out", queries=QUERIES, qrels=qrels, quiet=True).row("all-minilm-l6-v2")
-    evaluator = InformationRetrievalEvaluator(
-        QUERIES, texts, {query: set(grades) for query, grades in qrels.items()}, ndcg_at_k=[10], mrr_at_k=[10],
-        map_at_k=[100], precision_recall_at_k=[100], accuracy_at_k=[1], write_csv=False, show_progress_bar=False
-    )  # fmt: skip
+    relevant = {query: set(grades) for query, grades in qrels.items()}
+    depths: dict[str, Any] = {"map_at_k": [100], "precision_recall_at_k": [100], "accuracy_at_k": [1]}
+    settings: dict[str, Any] = {"write_csv": False, "show_progress_bar": False}
+    evaluator = InformationRetrievalEvaluator(dict[str, Any](QUERIES), texts, relevant, **depths, **settings)
     theirs = evaluator(SentenceTransformer(str(minilm), device="cpu"))
     ours = [found.ndcg, found.recall, found.mrr, found.map]
     names = ("cosine_ndcg@10", "cosine_recall@100", "cosine_mrr@10", "cosine_map@100")

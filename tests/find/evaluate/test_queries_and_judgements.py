@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -10,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.find.evaluate.judgements import read_judgements
@@ -143,3 +146,18 @@ def test_results_of_a_search_are_not_taken_for_judgements(tmp_path: Path) -> Non
     (tmp_path / "run.txt").write_text("1 Q0 a 1 0.9 minilm\n")
     with pytest.raises(UsageError, match="6 columns, like the results of a search in TREC"):
         read_judgements(tmp_path / "run.txt")
+
+
+MARKS = [bytes([each]) for each in b'1a\t\n,; "{}[]:\xff\0']
+WORDS = [b"null", b"-1", b"1e999", b"query-id", b"corpus-id", b"score", b"PAR1", b"\x1f\x8b"]
+RECORDS = [b'{"_id": "1", "text": "x"}\n', b'{"1": {"a": ', b"1 0 a 1\n"]
+
+
+@given(st.lists(st.one_of(st.sampled_from([*MARKS, *WORDS, *RECORDS]), st.binary(max_size=4)), max_size=30))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_in_a_file_it_is_read_or_refused_in_words(tmp_path: Path, pieces: list[bytes]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(pieces))
+    for read in (read_queries, read_judgements):
+        with contextlib.suppress(UsageError):
+            read(path)

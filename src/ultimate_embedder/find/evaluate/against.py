@@ -59,10 +59,12 @@ def about_other(found: Against) -> Statement:
     """What the other output would do to the search, in words."""
     change = found.change
     counts = f"{change.better} queries better, {change.worse} worse, {change.equal} equal"
-    figures = change.evidence.strip()
+    there = next(row.ndcg for row in found.rows if row.name == found.there)
+    here = there - change.difference
+    figures = f"nDCG@10 {there:.3f} there, {here:.3f} here with {found.here}{change.evidence}"
     if change.significant:
         told = "finds more" if change.difference > 0 else "finds less"
     else:
         told = "differs by no more than chance explains"
-    words = f"{found.output} ({found.there}) {told}: nDCG@10 {figures} to {found.here} here; {counts}"
+    words = f"{found.output} ({found.there}) {told}: {figures}; {counts}"
     return Statement(about="against", words=words)

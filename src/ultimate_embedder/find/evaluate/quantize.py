@@ -46,4 +46,4 @@ class Int8:
 
 def binary(vectors: np.ndarray) -> np.ndarray:
     """1 where a value is above 0, else -1: their dot product orders as the number of equal bits does."""
-    return np.where(vectors > 0, np.float32(1), np.float32(-1))
+    return np.asarray(np.where(vectors > 0, np.float32(1), np.float32(-1)))
