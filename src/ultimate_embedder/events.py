@@ -640,7 +640,7 @@ class Interval:
         self._last = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether so many seconds have gone by since it last was; the first time too."""
+        """Whether so many seconds have gone by since it last was, or since the beginning."""
         now = time.monotonic()
         if now - self._last < self._seconds:
             return False

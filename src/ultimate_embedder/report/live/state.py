@@ -139,6 +139,7 @@ class RunState:
         moment = at if now is None or over else max(at, now)
         chunks, output, command = self._about
         done = [each for each in self._collections.values() if each.status is not None]
+        at_work = {(key[0], each.model) for key, each in self._passes.items() if each.has_work}
         return RunView(
             status=self._status,
             error=self._error,
@@ -151,7 +152,7 @@ class RunState:
             collections_total=self._collections_total,
             collections_done=len(done) + self._left_out.get("collections", 0),
             collections=tuple(self._collections.values()),
-            devices=tuple(device.row(moment) for device in self._devices.values()),
+            devices=tuple(device.row(moment, at_work) for device in self._devices.values()),
             passes=tuple(each.row(moment) for each in self._passes.values()),
             activities=self._activities.rows(moment),
             mitigations=self._mitigations.rows(),
@@ -257,7 +258,7 @@ class RunState:
         if key not in self._passes:
             if len(self._passes) >= MOST_PASSES:
                 self._drop_pass()
-            self._passes[key] = PassProgress(shown(collection), shown(model), number)
+            self._passes[key] = PassProgress(collection, model, number)
         return self._passes[key]
 
     def _pass_of(self, event: _OfPass) -> PassProgress:

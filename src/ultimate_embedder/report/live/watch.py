@@ -65,8 +65,8 @@ class RunWatch:
         holder = find_holder(self.folder)  # before its last events are read
         said, count = self._read()
         now = self.clock()
-        # the clock of a machine where the run was not is not that of its events
-        view = self._state.view(None if holder.is_copy else now)
+        # what nobody writes to any more stands still; and clocks of machines may differ
+        view = self._state.view(now if holder.words is not None else None)
         verdict = self._judge(view, holder, now)
         return Look(self.folder, view, verdict, holder, self._follower.damaged_lines, tuple(said), count - len(said))
 
