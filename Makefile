@@ -29,7 +29,7 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	@rm -rf $(DEMO)
 	$(BIN)/python examples/chunk_markdown.py CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
 	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
-	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
+	$(BIN)/ultimate-embedder search $(DEMO)/out "How do I send the vectors to a Qdrant server?" --top 3
 
 test: $(STAMP)   ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread

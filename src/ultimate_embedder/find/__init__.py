@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         resolve_same_model,
     )
     from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
+    from ultimate_embedder.find.rerank import reorder
     from ultimate_embedder.find.search import Searcher
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "open_query_encoder",
     "open_side",
     "read_recorded",
+    "reorder",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
@@ -110,6 +112,7 @@ _MODULES = {
     "encode_texts": "query",
     "open_query_encoder": "query",
     "read_recorded": "recorded",
+    "reorder": "rerank",
     "resolve_same_model": "query",
     "summary_fusion": "recorded",
 }
