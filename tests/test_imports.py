@@ -29,6 +29,7 @@ LEVELS = [
         "names",
         "output",
         "retry",
+        "sparse",
         "state",
         "stop",
         "summary",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import compare, embed, search, upload
+    from ultimate_embedder.api import compare, embed, evaluate, search, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
@@ -24,6 +24,7 @@ __all__ = [
     "__version__",
     "compare",
     "embed",
+    "evaluate",
     "open_output",
     "search",
     "upload",
@@ -41,6 +42,7 @@ _MODULES = {
     "UsageError": "errors",
     "compare": "api",
     "embed": "api",
+    "evaluate": "api",
     "open_output": "contents",
     "search": "api",
     "upload": "api",

@@ -17,7 +17,14 @@ from ultimate_embedder.config import (
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
-from ultimate_embedder.find import Hits, SearchConfig, make_search_config
+from ultimate_embedder.find import (
+    EvaluateConfig,
+    Evaluation,
+    Hits,
+    SearchConfig,
+    make_evaluate_config,
+    make_search_config,
+)
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
@@ -95,6 +102,32 @@ def compare(config: CompareConfig) -> Comparison:
     as a cosine between them has no meaning.
     """
     return run_comparison(config)
+
+
+@with_options_of(make_evaluate_config)
+def evaluate(config: EvaluateConfig) -> Evaluation:
+    """Measure what each way to search an output is worth: every model, fusion and size of vectors, by judged queries.
+
+    Takes the options of the command line, with underscores. `queries` may be a dictionary of ids and texts, and `qrels`
+    one of query ids, each with a dictionary of chunk ids and grades. The result is kept in the output, if that can be
+    written to, and shown by its report.
+    """
+    return run_evaluation(config)
+
+
+def run_evaluation(config: EvaluateConfig, least_level: int | None = None) -> Evaluation:
+    """Evaluate with progress, write the page if one was asked for, and make the report of the output anew."""
+    from ultimate_embedder.find import evaluate_output
+    from ultimate_embedder.report import write_evaluation_page
+
+    with make_progress(config.quiet, least_level) as progress:
+        found = evaluate_output(config, progress)
+    if config.html is not None:
+        write_evaluation_page(found, config.html)
+    output = Output(config.folder)
+    if output.report_path.is_file():
+        try_report(output)  # on a read-only disk it stays as it is
+    return found
 
 
 def run_comparison(config: CompareConfig) -> Comparison:

@@ -26,9 +26,11 @@ from ultimate_embedder.types import (
     MemorySnapshot,
     Rejected,
     RejectedGroup,
+    SparseFacts,
     SplitCounts,
     Status,
     TruncatedText,
+    VectorKind,
     VectorSpec,
 )
 
@@ -220,6 +222,7 @@ class ModelLoaded(Event):
     max_tokens: int
     document_prompt: str
     tokenizer: str
+    kind: VectorKind = "dense"
     seconds: float
 
 
@@ -321,6 +324,10 @@ class PassStarted(Event):
     max_tokens: int | None = None
     """Of the encoder, like the prompt; None if the model is not loaded and its store does not have it."""
     document_prompt: str | None = None
+    kind: VectorKind = "dense"
+    """Of the vectors that it makes."""
+    counts_words: bool = False
+    """Whether it is BM25: nothing is encoded by a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -478,10 +485,11 @@ class PassFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsFused(Event):
-    """All passes are complete: the number of points, and the vectors of each."""
+    """All passes are complete: the number of points, the vectors of each, and what is known of sparse ones."""
 
     points: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -565,6 +573,7 @@ class CollectionSkipped(Event):
     split: SplitCounts
     distinct_texts: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
     exports: tuple[ExportedFile, ...]
     target: str | None
 
@@ -603,6 +612,29 @@ class BatchUploaded(Event):
 
     target: str
     points: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationStarted(Event):
+    """A part of an evaluation begins: `what` is done for `total` queries."""
+
+    what: str
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationAdvanced(Event):
+    """It is done for some more queries."""
+
+    what: str
+    queries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationEnded(Event):
+    """It is done for all queries."""
+
+    what: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ from ultimate_embedder.config import (
     parse_names,
     parse_share,
     parse_size,
+    parse_sparse,
     read_inputs,
     read_options,
     split_words,
@@ -197,6 +198,15 @@ def make_config(
             read=_models,
         ),
     ] = DEFAULT_MODEL,
+    sparse: Annotated[
+        Words,
+        Option(
+            "sparse vectors beside the dense ones, for hybrid search: bm25, bm25=LANGUAGE, splade=KEY_OR_PATH",
+            MODELS,
+            "METHOD[=WHAT],...",
+            read=parse_sparse,
+        ),
+    ] = (),
     max_tokens: Annotated[
         int | None,
         Option(

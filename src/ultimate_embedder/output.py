@@ -1,10 +1,12 @@
 """The output folder: names and paths of everything in it, and reading and writing its summary.
 
-summary.json  events.jsonl  report.html  .ultimate-embedder.lock  .ultimate-embedder.held
+summary.json  events.jsonl  report.html  evaluation.json  .ultimate-embedder.lock  .ultimate-embedder.held
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
   store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy  |  overflow.json
+  store/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.arrow      of a pass that makes sparse vectors
+  queries/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.npy
 """
 
 from __future__ import annotations
@@ -40,12 +42,14 @@ SUMMARY_NAME = "summary.json"
 V5_SUMMARY_NAME = "embedding_summary.json"
 EVENTS_NAME = "events.jsonl"
 REPORT_NAME = "report.html"
+EVALUATION_NAME = "evaluation.json"
 LOCK_NAME = ".ultimate-embedder.lock"
 HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
 CHUNK_TABLE_NAME = ".chunks.arrow.partial"
 SEGMENT_TABLE_NAME = ".segments.arrow.partial"
 STORE_NAME = "store"
+QUERIES_NAME = "queries"
 EXPORT_JOURNAL_NAME = "exports.json"
 EMBEDDINGS_FILE = "embeddings.npy"
 EMBEDDINGS_FOLDER = "embeddings"
@@ -58,9 +62,9 @@ LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
-RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME)
+RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, LOCK_NAME, HELD_NAME)
 """Files of an output: no collection can have these names."""
-NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
+NOT_EXPORTS = (STORE_NAME, QUERIES_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
 """What is in the folder of a collection and is not an export."""
 
 
@@ -81,7 +85,7 @@ def summary_problem(output: Path, summary: Path, collections: Iterable[str] = ()
     first, *rest = summary.resolve().relative_to(output.resolve()).parts or ("",)
     if same_name(first) in {same_name(name) for name in collections}:
         return f"is the folder of the collection {first}, or a file in it"
-    return None if rest else name_problem(first, (EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME))
+    return None if rest else name_problem(first, (EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, LOCK_NAME, HELD_NAME))
 
 
 def link_target(path: Path) -> str | None:
@@ -126,9 +130,9 @@ class PassOutput:
         """That fp16 was too narrow, and the pass is computed in fp32."""
         return self.folder / OVERFLOW_NAME
 
-    def shard(self, number: int) -> Path:
-        """A file of vectors of the pass, with the keys of their texts."""
-        return self.folder / f"shard-{number:05d}.npy"
+    def shard(self, number: int, suffix: str = ".npy") -> Path:
+        """A file of vectors of the pass, with the keys of their texts; sparse vectors are in `.arrow` files."""
+        return self.folder / f"shard-{number:05d}{suffix}"
 
 
 def find_passes(store: Path) -> list[PassOutput]:
@@ -159,6 +163,16 @@ class CollectionOutput:
     def passes(self) -> list[PassOutput]:
         """Every pass that has been started."""
         return find_passes(self.store)
+
+    @property
+    def queries(self) -> Path:
+        """Folder with vectors of queries, a folder for each model, that `evaluate` has encoded."""
+        return self.folder / QUERIES_NAME
+
+    @property
+    def query_passes(self) -> list[PassOutput]:
+        """A folder for each model that has encoded queries."""
+        return find_passes(self.queries)
 
     @property
     def export_journal(self) -> Path:
@@ -240,9 +254,16 @@ class CollectionOutput:
 
     def refuse_links(self) -> None:
         """Raise `OutputError` if something would be written through a link: it may lead out of the output."""
+        self._refuse_links(self.store)
+
+    def refuse_links_in_queries(self) -> None:
+        """The same for what is written into the folder of queries."""
+        self._refuse_links(self.queries)
+
+    def _refuse_links(self, folder: Path) -> None:
         # the journal of the exports is replaced as a whole, and checked when it is read
-        inside = (path for path in self.store.glob("*") if path != self.export_journal)
-        for path in (self.folder, self.store, *inside, *self.store.glob(f"*/{LEDGER_NAME}")):
+        inside = (path for path in folder.glob("*") if path != self.export_journal)
+        for path in (self.folder, folder, *inside, *folder.glob(f"*/{LEDGER_NAME}")):
             if target := link_target(path):
                 raise OutputError(
                     f"{path} is a link to {target}, and nothing is written through links. Remove the link, or put what "
@@ -299,6 +320,11 @@ class Output:
         return self.folder / REPORT_NAME
 
     @property
+    def evaluation_path(self) -> Path:
+        """What `evaluate` has measured last, for each collection."""
+        return self.folder / EVALUATION_NAME
+
+    @property
     def lock_path(self) -> Path:
         """Locked by the process that writes to the output."""
         return self.folder / LOCK_NAME
@@ -353,7 +379,7 @@ class Output:
     def remove_leftovers(self) -> None:
         """Delete what killed runs have left behind, in every folder that a run writes to; needs the output's lock."""
         collections = [path for path in self.folder.glob("*") if path.is_dir()]
-        stores = [folder / STORE_NAME for folder in collections]
+        stores = [folder / name for folder in collections for name in (STORE_NAME, QUERIES_NAME)]
         inside = [path for store in stores for path in store.glob("*") if path.is_dir()]
         for folder in (
             self.folder,

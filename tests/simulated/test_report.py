@@ -43,7 +43,7 @@ def test_every_device_has_a_lane_with_leases_and_memory_below_its_ceiling(tmp_pa
 def pressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a run on a device that is too small, whose log has next to nothing event by event."""
     root = tmp_path_factory.mktemp("pressed")
-    chunks = write_texts(root, [f"text number {number} " * (1 + number % 30) for number in range(120)])
+    chunks = write_texts(root, [f"text number {number} " * (1 + number % 30) for number in range(48)])
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_BATCHES", "SPECIAL_BATCHES", "FEW_BATCHES"):
             patch.setattr(condense, name, 2)
@@ -51,8 +51,8 @@ def pressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         embed(
             chunks,
             root / "out",
-            models=[str(tiny_model("qwen3", hidden=256, layers=8))],
-            devices="simulated:16MiB",
+            models=[str(tiny_model("qwen3", hidden=128, layers=4))],
+            devices="simulated:5MiB",
             precision="fp32",
             batch_rows=4,
             exports="npy",

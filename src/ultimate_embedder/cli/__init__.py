@@ -9,7 +9,19 @@ import sys
 from collections.abc import Sequence
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.cli import compare, doctor, embed, inspect, models, report, search, serve, upload, watch
+from ultimate_embedder.cli import (
+    compare,
+    doctor,
+    embed,
+    evaluate,
+    inspect,
+    models,
+    report,
+    search,
+    serve,
+    upload,
+    watch,
+)
 from ultimate_embedder.cli.completion import complete
 from ultimate_embedder.cli.parser import SuggestingParser
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
@@ -19,7 +31,7 @@ from ultimate_embedder.terminal import discard, show
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
-COMMANDS = (embed, search, serve, upload, watch, inspect, report, compare, models, doctor)
+COMMANDS = (embed, search, evaluate, serve, upload, watch, inspect, report, compare, models, doctor)
 """The modules of the commands, in the order of `--help`. Each has `add_commands`."""
 
 

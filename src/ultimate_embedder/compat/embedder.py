@@ -25,7 +25,7 @@ from ultimate_embedder.compat.configs import (
     RerankingConfig,
 )
 from ultimate_embedder.compat.missing import name_option
-from ultimate_embedder.compat.options import ensemble_options, hardware_options, output_folder
+from ultimate_embedder.compat.options import ensemble_options, hardware_options, output_folder, sparse_options
 from ultimate_embedder.compat.probes import Probes
 from ultimate_embedder.compat.results import (
     earlier_summary,
@@ -81,10 +81,8 @@ class UltimateKaggleEmbedderV4(Probes):
         gpu0_soft_limit_gb: float = 12.0,
         trust_remote_code: Sequence[str] = (),
     ) -> None:
-        if enable_sparse or sparse_models:
-            warnings.warn(
-                "enable_sparse and sparse_models have no effect: only dense vectors are computed", stacklevel=2
-            )
+        if sparse_models and not enable_sparse:
+            warnings.warn("sparse_models has no effect without enable_sparse=True", stacklevel=2)
         environment = old_environment()
         self.gpu_config = gpu_config or KaggleGPUConfig()
         self.export_config = export_config or KaggleExportConfig()
@@ -101,6 +99,7 @@ class UltimateKaggleEmbedderV4(Probes):
         self._options: dict[str, Any] = {
             **ensemble_options(model_name, enable_ensemble, self.ensemble_config, companion_dense_models or ()),
             **hardware_options(self.gpu_config, environment, force_cpu),
+            **sparse_options(enable_sparse, sparse_models or ()),
             "dim": matryoshka_dim,
             "gpu0_ceiling": int(gpu0_soft_limit_gb * 1e9),
             "cache_dir": hf_cache_dir,
@@ -121,8 +120,11 @@ class UltimateKaggleEmbedderV4(Probes):
             self._session = open_session(config, self.telemetry, StopSwitch())
         for missing in self._missing_companions():
             warnings.warn(printable(f"continuing without {missing.model}: it {missing.why}"), stacklevel=3)
-        self._plans: list[PassPlan] = self._session.passes_for()
+        passes = self._session.passes_for()
+        self._plans: list[PassPlan] = [plan for plan in passes if plan.kind == "dense"]
         self.models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in self._plans}
+        sparse = [plan for plan in passes if plan.kind == "sparse" and not plan.counts_words]
+        self.sparse_models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in sparse}
         # fail now if it is missing or not trusted, not after hours of embedding
         self._rerankers: dict[str, RerankModel] = {}
         if self.reranking_config.enable_reranking:
@@ -235,7 +237,8 @@ class UltimateKaggleEmbedderV4(Probes):
 
         Summary and event log stay those of the run that made the vectors; the exports are added to them.
         """
-        wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl}
+        sparse = self.export_config.export_sparse_jsonl and bool(self._options.get("sparse"))
+        wanted = {"npy": self.export_config.export_numpy, "jsonl": self.export_config.export_jsonl or sparse}
         kinds = [kind for kind, asked in wanted.items() if asked] + ["parquet", "qdrant"]
         config = self._config(self._loaded_from(), exports=kinds)
         telemetry = Telemetry()
@@ -253,7 +256,10 @@ class UltimateKaggleEmbedderV4(Probes):
         paths = {"stats": str(self._stats_path())}
         for collection in done:
             prefix = f"{collection.collection}/" if len(done) > 1 else ""
-            paths |= {f"{prefix}{export.kind}": export.path for export in collection.exports if export.kind in kinds}
+            found = {export.kind: export.path for export in collection.exports if export.kind in kinds}
+            if sparse:  # a line has all vectors of a point
+                found["sparse_jsonl"] = found["jsonl"]
+            paths |= {f"{prefix}{kind}": path for kind, path in found.items()}
         return paths
 
     def get_target_collection_name(self) -> str:

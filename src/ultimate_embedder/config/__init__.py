@@ -68,6 +68,7 @@ from ultimate_embedder.config.parse import (
     split_words,
     suggest,
 )
+from ultimate_embedder.config.sparse import LANGUAGES, SPARSE_METHODS, SparseChoice, bm25_settings, parse_sparse
 
 __all__ = [
     "BACKENDS",
@@ -78,11 +79,13 @@ __all__ = [
     "DOCUMENTS",
     "HOW_TO_CHUNK",
     "HUB",
+    "LANGUAGES",
     "OLD_MODE_NAMES",
     "OVERLONG",
     "PARALLELISMS",
     "PRECISIONS",
     "SEPARATOR",
+    "SPARSE_METHODS",
     "STDIN",
     "Backend",
     "BatchTokens",
@@ -102,9 +105,11 @@ __all__ = [
     "Parallelism",
     "Precision",
     "RunConfig",
+    "SparseChoice",
     "TelemetryExporters",
     "TrustOption",
     "at_least",
+    "bm25_settings",
     "cache_folder",
     "declared_options",
     "devices_from_environment",
@@ -126,6 +131,7 @@ __all__ = [
     "parse_names",
     "parse_share",
     "parse_size",
+    "parse_sparse",
     "qdrant_api_key_from_environment",
     "qdrant_url_from_environment",
     "read_inputs",

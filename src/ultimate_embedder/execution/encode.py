@@ -23,6 +23,7 @@ from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.models import Encoder, aligned_length
 from ultimate_embedder.planning import PassPlan, Rows
+from ultimate_embedder.sparse import sparse_from_dense
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def encode(
     `tokenizer` is the host's encoder, not a worker's: it is used on another thread. A worker whose device is lost gives
     its batches back, for the others; raises `DevicesLostError` when there is none left.
     """
-    pool = SegmentPool(normalize=tokenizer.unit_norm or work.plan.identity.dim is not None)
+    sparse = work.plan.kind == "sparse"
+    pool = SegmentPool(normalize=tokenizer.unit_norm or work.plan.identity.dim is not None, sparse=sparse)
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
         queue = BatchQueue(
             windows, _limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
@@ -60,7 +62,8 @@ def encode(
                 queue.stop()  # the pass begins again in fp32: what was under way is of no use
                 return
             done = pool.add(window, encoded)
-            writer.append(window.keys[done.texts], done.vectors, window.texts.overlong[done.texts])
+            vectors = sparse_from_dense(done.vectors) if sparse else done.vectors
+            writer.append(window.keys[done.texts], vectors, window.texts.overlong[done.texts])
             work.events.encoded(encoded, window, done.texts)
 
         shifts = [_Shift(worker, queue, finish, watch) for worker in workers]
@@ -85,7 +88,7 @@ def _limits(plan: PassPlan, device: Device, encoder: Encoder) -> BatchLimits:
     return BatchLimits(
         tokens * device.lanes,
         fixed,
-        plan.batch_rows,
+        min(plan.batch_rows or encoder.most_rows, encoder.most_rows) if encoder.most_rows else plan.batch_rows,
         avoid_padding=layout != "packed",
         padded_length=aligned_length if layout == "bucketed" else int,
     )

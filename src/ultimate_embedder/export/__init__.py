@@ -11,11 +11,12 @@ from ultimate_embedder.export.formats import (
     EXPORTS,
     estimate_export_bytes,
     find_export,
+    sparse_exports,
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
 from ultimate_embedder.export.origin import VectorOrigin, read_origin
 from ultimate_embedder.export.payloads import PAYLOAD_NAMES
-from ultimate_embedder.export.points import Points, point_id, target_collection_name
+from ultimate_embedder.export.points import Points, point_id, row_vector, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
 from ultimate_embedder.export.server.options import (
     EXAMPLE_URL,
@@ -26,6 +27,7 @@ from ultimate_embedder.export.server.options import (
     server_address,
 )
 from ultimate_embedder.export.server.report import UploadReport
+from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
 from ultimate_embedder.export.write import (
     has_exports,
@@ -71,9 +73,12 @@ __all__ = [
     "point_id",
     "read_export_journal",
     "read_origin",
+    "read_sparse_facts",
     "read_uploads",
     "read_vectors",
+    "row_vector",
     "server_address",
+    "sparse_exports",
     "target_collection_name",
     "upload_points",
     "write_exports",

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.journal import read_export_journal
+from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.export.write import has_exports, has_graph
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.output import CollectionOutput
-from ultimate_embedder.types import ExportedFile, HnswGraph, SplitCounts, VectorSpec
+from ultimate_embedder.types import ExportedFile, HnswGraph, SparseFacts, SplitCounts, VectorSpec
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.points_file import PointsFile
@@ -31,6 +32,7 @@ class ExistingExports:
     passes: tuple[str, ...]
     """Fingerprints of the passes."""
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...]
     target: str | None
     problems: tuple[str, ...]
     """What is not known of the exports, or not right with them."""
@@ -63,6 +65,7 @@ def find_exports(folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = No
         distinct_texts=latest.get("distinct_texts", 0),
         passes=tuple(latest.get("passes", ())),
         vectors=_vectors(latest, points),
+        sparse=read_sparse_facts(latest.get("sparse")),
         target=latest.get("target", points.target if points else None),
         problems=tuple(_problems(wanted)),
     )

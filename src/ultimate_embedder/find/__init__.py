@@ -1,7 +1,8 @@
-"""Find what is in an output: search, fusion of scores, reranking, query encoding; compare what two outputs find."""
+"""Find what is in an output: search, fusion of scores, reranking, query encoding; measure and compare what is found."""
 
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.find.evaluate.options import EVALUATION_OUTPUT, EvaluateConfig, make_evaluate_config
 from ultimate_embedder.find.hits import Hit, Hits, Reranked, UsedLeg
 from ultimate_embedder.find.options import (
     SEARCH_OUTPUT,
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
         compare_sides,
         open_side,
     )
+    from ultimate_embedder.find.evaluate.measures import MEASURES
+    from ultimate_embedder.find.evaluate.result import Evaluation, EvaluationRow, read_evaluations
+    from ultimate_embedder.find.evaluate.run import evaluate_output
+    from ultimate_embedder.find.evaluate.sources import journal_identity
     from ultimate_embedder.find.query import (
         QueryEncoder,
         QueryModels,
@@ -47,12 +52,18 @@ if TYPE_CHECKING:
     from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
     from ultimate_embedder.find.rerank import reorder
     from ultimate_embedder.find.search import Searcher
+    from ultimate_embedder.find.sparse import SparseQueryEncoder, open_sparse_query, query_sparse, read_sparse
 
 __all__ = [
+    "EVALUATION_OUTPUT",
+    "MEASURES",
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
     "SEARCH_OUTPUT",
     "CosineSpread",
+    "EvaluateConfig",
+    "Evaluation",
+    "EvaluationRow",
     "Hit",
     "Hits",
     "Leg",
@@ -71,6 +82,7 @@ __all__ = [
     "Searcher",
     "ShownText",
     "Side",
+    "SparseQueryEncoder",
     "TextCounts",
     "UsedLeg",
     "VectorPair",
@@ -79,39 +91,56 @@ __all__ = [
     "check_weights",
     "compare_sides",
     "encode_texts",
+    "evaluate_output",
     "fuse_legs",
     "fuse_scores",
+    "journal_identity",
     "keep_top",
+    "make_evaluate_config",
     "make_search_config",
     "open_query_encoder",
     "open_side",
+    "open_sparse_query",
+    "query_sparse",
+    "read_evaluations",
     "read_recorded",
+    "read_sparse",
     "reorder",
     "resolve_same_model",
     "summary_fusion",
     "top_columns",
 ]
 
-# imported on first use: --help needs the options, but neither numpy nor torch
+# imported on first use: --help needs the options and the names of the fusion methods, but not numpy and the models
 _MODULES = {
     "CosineSpread": "compare",
+    "Evaluation": "evaluate.result",
+    "EvaluationRow": "evaluate.result",
+    "MEASURES": "evaluate.measures",
     "NeighbourExample": "compare",
     "NeighbourOverlap": "compare",
-    "ShownText": "compare",
-    "Side": "compare",
-    "TextCounts": "compare",
-    "VectorPair": "compare",
-    "WorstCosine": "compare",
-    "compare_sides": "compare",
-    "open_side": "compare",
     "QueryEncoder": "query",
     "QueryModels": "query",
     "RecordedModel": "recorded",
     "RecordedVectors": "recorded",
     "Searcher": "search",
+    "ShownText": "compare",
+    "Side": "compare",
+    "SparseQueryEncoder": "sparse",
+    "TextCounts": "compare",
+    "VectorPair": "compare",
+    "WorstCosine": "compare",
+    "compare_sides": "compare",
     "encode_texts": "query",
+    "evaluate_output": "evaluate.run",
+    "journal_identity": "evaluate.sources",
     "open_query_encoder": "query",
+    "open_side": "compare",
+    "open_sparse_query": "sparse",
+    "query_sparse": "sparse",
+    "read_evaluations": "evaluate.result",
     "read_recorded": "recorded",
+    "read_sparse": "sparse",
     "reorder": "rerank",
     "resolve_same_model": "query",
     "summary_fusion": "recorded",

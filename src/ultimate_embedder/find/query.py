@@ -16,8 +16,8 @@ from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read
 from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_encoder, model_name, resolve_model
 from ultimate_embedder.output import Output
 from ultimate_embedder.summary import ModelSummary, RunSummary
-from ultimate_embedder.types import UNNAMED, ResolvedModel
-from ultimate_embedder.vectors import Fusion, pool_texts, shorten
+from ultimate_embedder.types import UNNAMED, ModelKind, ResolvedModel
+from ultimate_embedder.vectors import Fusion, pool_largest, pool_texts, shorten
 
 SAME_MODEL = "A query must be encoded by the model that made the vectors: if it is in another folder, give --model DIR."
 
@@ -124,6 +124,7 @@ def resolve_same_model(
     summary: RunSummary | None,
     access: HubAccess,
     *,
+    kind: ModelKind = "embedder",
     emit: Emit = lambda event: None,
     folders: Sequence[str] = (),
 ) -> ResolvedModel:
@@ -135,7 +136,7 @@ def resolve_same_model(
         raise ModelError(f"{name} is not in the registry, and there is no summary with its path")
     for word in dict.fromkeys(words):
         try:
-            model = resolve_model(word, access, emit)
+            model = resolve_model(word, access, emit, kind=kind)
         except ModelError as error:
             if word not in folders:
                 problems.append(error)
@@ -164,6 +165,8 @@ def encode_texts(
     vectors = shorten(vectors, dim) if dim is not None else vectors
     if (segments := tokenized.segments) is None:
         return vectors
+    if encoder.kind == "sparse":
+        return pool_largest(vectors, segments.text_of_row)
     normalize = encoder.unit_norm or dim is not None
     return pool_texts(vectors, segments.text_of_row, segments.weights, normalize=normalize)
 
@@ -173,8 +176,10 @@ def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
     if summary is None:
         return []
     models = [model for collection in summary.collections for model in collection.models if model.digest == digest]
-    chosen = summary.options.models if summary.options else ()
-    return [*map(_word, models), *(each.name for each in chosen if model_name(each.name) == name)]
+    options = summary.options
+    chosen = [each.name for each in options.models] if options else []
+    chosen += [each.model for each in options.sparse if each.model] if options else []
+    return [*map(_word, models), *(each for each in chosen if model_name(each) == name)]
 
 
 def _word(model: ModelSummary) -> str:

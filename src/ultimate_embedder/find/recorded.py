@@ -72,7 +72,7 @@ def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion
     """The fusion of a collection, as the summary of the run says."""
     members = [
         Candidate(each.model, each.weight, each.dim, spec.matryoshka_dims if spec else ())
-        for each in collection.passes
+        for each in collection.dense_passes
         for spec in [find_spec(each.model)]
     ]
     return plan_fusion(summary.options.fusion if summary.options else "named", members)

@@ -14,7 +14,9 @@ from ultimate_embedder.summary import CollectionSummary, RunSummary
 
 if TYPE_CHECKING:
     from ultimate_embedder.report.compare import Comparison, compare_outputs, comparison_lines, write_comparison_page
+    from ultimate_embedder.report.evaluation import evaluation_lines
     from ultimate_embedder.report.hits import hit_lines, time_line
+    from ultimate_embedder.report.html.evaluation import write_evaluation_page
     from ultimate_embedder.report.html.live_page import LivePage, LiveParts
     from ultimate_embedder.report.metrics import CONTENT_TYPE, prometheus_text
     from ultimate_embedder.report.telemetry import Telemetry, open_telemetry
@@ -34,6 +36,7 @@ __all__ = [
     "add_exports",
     "compare_outputs",
     "comparison_lines",
+    "evaluation_lines",
     "hit_lines",
     "make_progress",
     "open_telemetry",
@@ -43,6 +46,7 @@ __all__ = [
     "time_line",
     "try_report",
     "write_comparison_page",
+    "write_evaluation_page",
     "write_report",
 ]
 
@@ -55,11 +59,13 @@ _MODULES = {
     "Telemetry": "telemetry",
     "compare_outputs": "compare",
     "comparison_lines": "compare",
+    "evaluation_lines": "evaluation",
     "hit_lines": "hits",
     "open_telemetry": "telemetry",
     "prometheus_text": "metrics",
     "time_line": "hits",
     "write_comparison_page": "compare",
+    "write_evaluation_page": "html.evaluation",
 }
 
 

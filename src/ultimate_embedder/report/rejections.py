@@ -24,7 +24,7 @@ class RejectionGroups:
 
     def add(self, more: RejectedGroup) -> bool:
         """Count some; False if there are too many reasons."""
-        key = _without_numbers(more.reason)
+        key = reason_key(more.reason)
         if (group := self._by_reason.get(key)) is not None:
             group.records += more.records
             group.reason = group.reason if more.reason == group.reason else key
@@ -46,14 +46,15 @@ def joined_groups(groups: Iterable[RejectedGroup]) -> tuple[RejectedGroup, ...]:
     """Those of one reason together."""
     found: dict[str, RejectedGroup] = {}
     for more in groups:
-        key = _without_numbers(more.reason)
+        key = reason_key(more.reason)
         known = found.get(key, dataclasses.replace(more, records=0))
         reason = known.reason if known.reason == more.reason else key
         found[key] = dataclasses.replace(known, records=known.records + more.records, reason=reason)
     return tuple(found.values())
 
 
-def _without_numbers(reason: str) -> str:
+def reason_key(reason: str) -> str:
+    """The reason without its numbers: those with equal keys are one."""
     return _NUMBER.sub("N", reason)
 
 

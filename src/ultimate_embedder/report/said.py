@@ -35,10 +35,12 @@ class Speaker:
                 note = event.note or f"downloaded at commit {event.revision}"
                 yield f"{event.model}: {note}, {event.size_bytes / 1e6:,.0f} MB in {event.seconds:.1f} s", PROGRESS
             case events.ModelLoaded():
-                yield f"{event.model}: {event.dim} dims, {event.dtype}, {event.max_tokens} tokens", PROGRESS
+                dims = f"{event.dim} dims" if event.kind == "dense" else f"sparse, {event.dim} words"
+                yield f"{event.model}: {dims}, {event.dtype}, {event.max_tokens} tokens", PROGRESS
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
-                yield f"{name}: {event.mode} ({event.why}); {event.fusion}: {shares}", PROGRESS
+                fused = f"; {event.fusion}: {shares}" if len(event.weights) > 1 else ""
+                yield f"{name}: {event.mode} ({event.why}){fused}", PROGRESS
             case events.Mitigated():
                 yield from self._mitigation(event)
             case events.CompanionPlaced():

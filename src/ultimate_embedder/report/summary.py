@@ -192,7 +192,7 @@ class SummaryBuilder:
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
-        model.dim = event.dim
+        model.dim, model.kind = None if event.kind == "sparse" else event.dim, event.kind
         model.max_tokens = event.max_tokens
         model.document_prompt = event.document_prompt
         self._model_seconds += event.seconds
@@ -258,7 +258,7 @@ class SummaryBuilder:
         if event.model_pass == len(passes):
             passes.append(begun)
             self._passes[collection.collection, event.model_pass] = PassTotals(begun)
-            collection.models.append(model.model_copy(update={"weight": event.weight}))
+            collection.models.append(model.model_copy(update={"weight": event.weight, "kind": event.kind}))
         elif passes[event.model_pass].fingerprint == event.fingerprint:  # it goes on after its devices were lost
             self._pass(event).go_on(event.timestamp)
         else:
@@ -290,7 +290,7 @@ class SummaryBuilder:
             peak = event.memory.peak_reserved_bytes + event.memory.outside_bytes
             device.peak_bytes = max(device.peak_bytes, peak)
         collection = self._of(event)
-        collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
+        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
@@ -311,14 +311,15 @@ class SummaryBuilder:
         collection.seconds_by_stage["encode"], collection.encode_seconds = encode_seconds(collection)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        known = self._models[event.model].model_copy(update={"weight": event.weight, "dim": event.dim})
-        collection.models[event.model_pass] = known
+        update = {"weight": event.weight, "dim": event.dim or None, "kind": self._pass(event).summary.kind}
+        collection.models[event.model_pass] = self._models[event.model].model_copy(update=update)
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
         collection = self._of(event)
         collection.chunks.embedded, collection.vectors = event.points, list(event.vectors)
+        collection.sparse = list(event.sparse)
         if collection.fusion is not None:
-            collection.fusion.vectors = list(event.vectors)
+            collection.fusion.vectors = [each for each in event.vectors if not each.is_sparse]
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)
@@ -357,7 +358,7 @@ class SummaryBuilder:
             split_points=event.split.segments,
             distinct_texts=event.distinct_texts,
         )
-        collection.vectors = list(event.vectors)
+        collection.vectors, collection.sparse = list(event.vectors), list(event.sparse)
         collection.exports = [_export_summary(exported, seconds=0.0) for exported in event.exports]
         collection.target_qdrant_collection = event.target
 

@@ -45,8 +45,8 @@ def aligned(rows: Sequence[Sequence[str]], text_columns: int) -> list[str]:
 
 def _cells(collection: CollectionSummary) -> list[str]:
     counts = collection.chunks
-    tokens = sum(each.tokens for each in collection.passes)
-    padded = sum(each.padded_tokens for each in collection.passes)
+    tokens = sum(each.tokens for each in collection.encoding_passes)
+    padded = sum(each.padded_tokens for each in collection.encoding_passes)
     encoding = collection.seconds_by_stage["encode"]
     return [
         collection.collection,
@@ -65,7 +65,7 @@ def _cells(collection: CollectionSummary) -> list[str]:
 def _dims(collection: CollectionSummary) -> str:
     if collection.vectors:
         return "+".join(f"{each.dim or each.kind}" for each in collection.vectors)
-    return f"{collection.passes[-1].dim or '-'}" if collection.passes else "-"
+    return f"{collection.dense_passes[-1].dim or '-'}" if collection.dense_passes else "-"
 
 
 def _about_equal_texts(collection: CollectionSummary) -> str | None:
@@ -110,6 +110,10 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         if collection.chunks.split:
             counts = f"{collection.chunks.split} chunks beyond the token limit"
             lines.append(f"{name}: {counts} were split into {collection.chunks.split_points} points")
+        for facts in collection.sparse:
+            if facts.empty:
+                chunks = f"{counted(facts.empty, 'chunk')} {'has' if facts.empty == 1 else 'have'} no word that counts"
+                lines.append(f"{name}: {chunks} for {facts.name}: {facts.name} alone never finds them")
         if collection.chunks.duplicate_ids:
             lines.append(f"{name}: {collection.chunks.duplicate_ids} duplicate ids were renamed")
         for each in collection.passes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,9 +137,10 @@ def _open_stores(
             stores.append(store)
     stores = _one_per_model(stores, notes)
     order = [member.name for member in fusion.members] if fusion else []
-    if sorted(order) != sorted(store.identity.model for store in stores):
+    if fusion is None or sorted(order) != sorted(store.identity.model for store in stores):
         return stores, _only(stores)
-    return sorted(stores, key=lambda store: order.index(store.identity.model)), fusion
+    stores.sort(key=lambda store: order.index(store.identity.model))
+    return stores, fusion if _fits(fusion, [store.dim or 0 for store in stores]) else _only(stores)
 
 
 def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorStore]:
@@ -149,6 +151,16 @@ def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorSt
         if first is not store:
             notes.append(f"{store.folder} is left out: {first.folder.name} has more vectors of the same model")
     return list(chosen.values())
+
+
+def _fits(fusion: Fusion, dims: Sequence[int]) -> bool:
+    """Whether a fusion that was recorded can be that of vectors of these dimensions."""
+    members = fusion.members
+    if not all(0 <= member.weight < math.inf for member in members) or len(members) != len(dims):
+        return False
+    if fusion.method == "weighted_average" and len({member.dim for member in members}) > 1:
+        return False
+    return all(0 < member.dim <= dim for member, dim in zip(members, dims, strict=True))
 
 
 def _only(stores: Sequence[VectorStore]) -> Fusion | None:
@@ -199,5 +211,6 @@ def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | No
     legs = [
         exported_leg(points, spec.name, (by_name.get(spec.name, Maker(spec.name, "")),), "", keys) for spec in specs
     ]
-    names = [member.name for member in fusion.members] if fusion else []
-    return legs, whole_leg(legs, fusion) if fusion and names == [leg.name for leg in legs] else None
+    named = fusion is not None and [member.name for member in fusion.members] == [leg.name for leg in legs]
+    fits = fusion is not None and named and _fits(fusion, [leg.dim for leg in legs])
+    return legs, whole_leg(legs, fusion) if fusion is not None and fits else None

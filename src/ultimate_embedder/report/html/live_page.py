@@ -99,7 +99,9 @@ class _Folded:
             curves.stretch()
         self._drawing.take(event)
         if isinstance(event, events.Mitigated | events.CompanionPlaced):
-            self._steps.append(make_step(event.kind, event.timestamp, event.details, curves.start))
+            times, until = (event.times, event.until) if isinstance(event, events.Mitigated) else (1, None)
+            step = make_step(event.kind, event.timestamp, event.details, curves.start, times, until)
+            self._steps.append(step)
 
     def draw_timeline(self, view: RunView, seconds: float) -> str:
         """Every device over the time of the run."""

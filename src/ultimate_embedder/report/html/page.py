@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ultimate_embedder.events import EVENTS_VERSION
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
-from ultimate_embedder.report.html.curves import Curves
+from ultimate_embedder.report.html.curves import CPU, Curves
 from ultimate_embedder.report.html.frame import frame
+from ultimate_embedder.report.html.lengths import draw_lengths
+from ultimate_embedder.report.html.plan import draw_plan
+from ultimate_embedder.report.html.stages import draw_stages
 from ultimate_embedder.report.html.timeline import draw_timeline
-from ultimate_embedder.report.html.words import duration, text
+from ultimate_embedder.report.html.words import duration, share, text
 from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.terminal import counted
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
+OVER = "memory exceeded a ceiling"
 
 
-def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
-    """The page of a run; without `events` it has no curves, and says so."""
+def make_page(
+    summary: RunSummary,
+    events: Curves | None,
+    *,
+    ended: bool = True,
+    evaluations: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The page of a run; without `events` it has no curves, and says so. `evaluations` are sections of their own."""
     hues = hues_of(one.model for each in summary.collections for one in each.passes)
     parts = (
         (
             "What needs attention",
             "Symptom, evidence, one change.",
-            sections.attention(find_advice(summary, events, ended=ended)),
+            sections.attention(find_advice(summary, ended=ended)),
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        *evaluations,
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",
@@ -40,10 +52,21 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
             "Rows: a line from the smallest to the largest batch of a moment, a dot at the mean.",
             draw_batches(events, hues) if events else "",
         ),
-        ("Truncation", "Texts beyond the token limit of a model.", sections.truncation(summary)),
+        (
+            "Lengths",
+            "Texts by their tokens; hatched, behind the dashed line: beyond the limit of the model.",
+            draw_lengths(summary, hues),
+        ),
+        (
+            "Truncation",
+            "Several chunks may have the same text, which is encoded once.",
+            sections.truncation(summary),
+        ),
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
-        ("Time by stage", "All collections on one scale.", sections.stages(summary)),
+        ("Sparse vectors", "Beside the dense ones, for searches by words.", sections.sparse(summary)),
+        ("Plan against actual", "What was expected, and what came.", draw_plan(summary)),
+        ("Time by stage", "All on one scale.", draw_stages(summary)),
         ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
         ("Exports", "What is on disk.", sections.exports(summary)),
         ("How it was run", "To do it again.", sections.how(summary)),
@@ -89,12 +112,27 @@ def _verdict(summary: RunSummary, ended: bool) -> str:
     about = " ".join(word for word in (summary.program, version) if word) + (f", {when} UTC" if when else "")
     models = list(dict.fromkeys(one.model for each in summary.collections for one in each.passes))
     names = [each.collection for each in summary.collections]
-    told = f"{_listed(names)} with {_listed(models)}." if models else (summary.error or f"{_listed(names)}.")
+    told = f"{_listed(names)} with {_listed(models)}: {_in_short(summary)}." if models else ""
+    told = told or summary.error or f"{_listed(names)}."
     return (
         f'<header><div class="status {status}"><b aria-hidden="true">{SIGNS[status]}</b>{text(_word(summary, ended))} '
         f"<small>{text(about)}</small></div><h1>{text(_title(summary, ended))}</h1><p>{text(told)}</p>"
         f"{sections.figures(summary)}</header>"
     )
+
+
+def _in_short(summary: RunSummary) -> str:
+    """What became of the chunks and of the memory, in a line."""
+    counts = [each.chunks for each in summary.collections]
+    rejected, truncated = (sum(getattr(each, key) for each in counts) for key in ("rejected", "truncated"))
+    words = [f"{counted(rejected, 'record')} rejected" if rejected else "no record rejected"]
+    words.append(f"{counted(truncated, 'chunk')} truncated" if truncated else "none truncated")
+    shares = [
+        each.peak_bytes / each.ceiling_bytes for each in summary.devices if each.device != CPU and each.peak_bytes
+    ]
+    if shares:
+        words.append(f"memory stayed at {share(max(shares))} of its ceiling or below" if max(shares) <= 1 else OVER)
+    return ", ".join(words)
 
 
 def _listed(names: list[str], most: int = 4) -> str:
@@ -105,6 +143,11 @@ def _listed(names: list[str], most: int = 4) -> str:
 def _about_events(events: Curves | None) -> str:
     if events is None:
         words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
+    elif events.newer_version is not None:
+        words = (
+            f"{EVENTS_NAME} was written by a later version of this program (version {events.newer_version} of the log, "
+            f"this one knows {EVENTS_VERSION}): curves may lack something. Upgrade to see all."
+        )
     elif events.damaged_lines:
         words = f"{counted(events.damaged_lines, 'line')} of {EVENTS_NAME} cannot be read: curves are incomplete."
     else:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import atomic_file
+from ultimate_embedder.markup import escaped
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME, Output
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.terminal import valid_unicode
 
 
@@ -29,7 +33,7 @@ def report_page(output: Output) -> str:
         events = read_curves(output.events_path)
     except OSError:  # the page says so
         events = None
-    return valid_unicode(make_page(summary, events, ended=ended))
+    return valid_unicode(make_page(summary, events, ended=ended, evaluations=_evaluations(output)))
 
 
 def write_report(output: Output) -> Path:
@@ -38,6 +42,22 @@ def write_report(output: Output) -> Path:
     with atomic_file(output.report_path) as file:
         file.write(page.encode())
     return output.report_path
+
+
+def _evaluations(output: Output) -> Iterator[tuple[str, str, str]]:
+    """Sections about what `evaluate` has measured, if it has."""
+    if not os.path.lexists(output.evaluation_path):
+        return
+    from ultimate_embedder.find import journal_identity, read_evaluations
+    from ultimate_embedder.report.html.evaluation import evaluation_sections
+
+    found = read_evaluations(output)
+    if isinstance(found, Damaged):
+        yield "Search quality", "", f'<p class="broken">{escaped(found)}: run evaluate again.</p>'
+        return
+    known = [each for each in found if each.collection in output.collections]
+    stale = [each.collection for each in known if each.points != journal_identity(output[each.collection])]
+    yield from evaluation_sections(known, stale)
 
 
 def try_report(output: Output) -> str | None:

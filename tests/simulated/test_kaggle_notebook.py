@@ -15,9 +15,10 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.output import Output
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "notebooks" / "kaggle.ipynb"
+NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "kaggle.ipynb"
 DEVICES = "simulated:2x200MiB"
-pytest.importorskip("nbclient")
+nbclient: Any = pytest.importorskip("nbclient")
+nbformat: Any = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 
 
@@ -35,9 +36,6 @@ class Kaggle:
 
     def run(self, **settings: Any) -> dict[str, str]:
         """Execute the notebook with these settings; gives what each code cell printed or showed, by its first line."""
-        import nbclient
-        import nbformat
-
         notebook = nbformat.read(NOTEBOOK, 4)
         known = {
             "CHUNKS": str(self.input / "my-chunks"),
@@ -64,7 +62,7 @@ class Kaggle:
 
 
 def _shown(output: Any) -> str:
-    return output.get("text") or output.get("data", {}).get("text/html", "")
+    return str(output.get("text") or output.get("data", {}).get("text/html", ""))
 
 
 def _of(shown: dict[str, str], word: str) -> str:
@@ -86,9 +84,9 @@ def test_the_notebook_is_stored_without_outputs_and_for_kaggle() -> None:
 
 
 def test_a_session_continues_from_an_attached_output_and_packs_the_result(kaggle: Kaggle) -> None:
-    """The earlier session is made by the library here, with the first of two models."""
+    """The earlier session, in which only the first of two models was done, is made in this process."""
     first = kaggle.models.split("=")[0]
-    embed(kaggle.input / "my-chunks", kaggle.output, models=[first], exports=[], quiet=True, devices="cpu")
+    embed(kaggle.input / "my-chunks", kaggle.output, models=[first], exports=[], quiet=True, devices=DEVICES)
     attached = kaggle.attach()
     shown = kaggle.run()
     assert f"continues from: {attached}" in _of(shown, "import json")
@@ -99,6 +97,7 @@ def test_a_session_continues_from_an_attached_output_and_packs_the_result(kaggle
     assert summary is not None
     assert summary.ok
     assert summary.ensemble_mode == "exclusive"
+    assert [each.encoded_texts for each in summary.collections[0].passes] == [0, 40]
     with zipfile.ZipFile(kaggle.working / "out.zip") as packed:
         assert {"summary.json", "report.html", "docs/chunks.parquet"} <= set(packed.namelist())
 
