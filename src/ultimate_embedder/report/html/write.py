@@ -10,11 +10,15 @@ from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME, Output
 from ultimate_embedder.terminal import valid_unicode
 
 
-def write_report(output: Output) -> Path:
-    """Make the page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
+def write_report(output: Output, *, short_paths: bool = False) -> Path:
+    """Make the page from the summary and the event log of an output. Raises `UsageError` or `OSError`.
+
+    With `short_paths` it does not tell the folders of this machine.
+    """
     # imported here: a run needs the page at its end, and most commands never
     from ultimate_embedder.report.html.curves import read_curves
     from ultimate_embedder.report.html.page import make_page
+    from ultimate_embedder.report.html.short_paths import with_short_paths
     from ultimate_embedder.report.replay import replayed_summary
 
     summary, ended = output.read_summary(), True
@@ -29,6 +33,8 @@ def write_report(output: Output) -> Path:
         events = read_curves(output.events_path)
     except OSError:  # the page says so
         events = None
+    if short_paths:
+        summary = with_short_paths(summary)
     page = make_page(summary, events, ended=ended)
     with atomic_file(output.report_path) as file:
         file.write(valid_unicode(page).encode())
