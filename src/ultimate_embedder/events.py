@@ -74,6 +74,8 @@ class RunStarted(Event):
     output: str
     command: tuple[str, ...] = ()
     """The words of the command line, if the run was started there."""
+    working_directory: str = ""
+    """That relative paths of the command are of."""
     events_version: int = EVENTS_VERSION
 
 
