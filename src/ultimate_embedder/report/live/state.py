@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ MOST_DEVICES = 64
 MOST_PASSES = 256
 MOST_COLLECTIONS = 1000
 MOST_LEASES = 64
+LONGEST_NAME = 1000
 DEVICE_LOST = "device_lost"
 INTERRUPTED = "interrupted"  # the error of a run that was ended by a second Ctrl-C
 PassKey = tuple[str | None, int]
@@ -107,6 +110,7 @@ class RunState:
         """Take one event."""
         if not abs(event.timestamp) < LATEST:  # also where it is not a number
             return
+        event = _with_short_names(event)
         if isinstance(event, events.RunStarted):
             self._keep_reached(event)
             self._begin_anew()
@@ -250,7 +254,7 @@ class RunState:
     # passes and devices
 
     def _mode_chosen(self, event: events.ModeChosen) -> None:
-        for number, model in enumerate(event.weights):
+        for number, model in enumerate(itertools.islice(event.weights, MOST_PASSES)):
             self._pass(event.collection, model, number)
 
     def _pass(self, collection: str | None, model: str, number: int) -> PassProgress:
@@ -405,7 +409,7 @@ class RunState:
         details = event.details
         model, device = details.get("model"), details.get("device", details.get("after"))
         self._mitigations.add(
-            (event.collection, event.kind, str(model), str(device)),
+            (event.collection, shown(event.kind), shown(model), shown(device)),
             event,
             kind=shown(event.kind),
             words=mitigation_words(event),
@@ -421,7 +425,17 @@ class RunState:
             known.lost = shown(details.get("error") or "it stopped working")
 
     def _warned(self, event: events.Warned) -> None:
-        self._warnings.add((event.collection, event.message), event, kind="warning", words=shown(event.message))
+        words = shown(event.message)
+        self._warnings.add((event.collection, words), event, kind="warning", words=words)
 
     def _leave_out(self, what: str) -> None:
         self._left_out[what] = 1 + self._left_out.get(what, 0)
+
+
+def _with_short_names(event: events.Event) -> events.Event:
+    """The event with names that can be kept: in a log from elsewhere they may have any length."""
+    names = {"collection": event.collection, "model": getattr(event, "model", None)}
+    long: dict[str, Any] = {
+        key: name[:LONGEST_NAME] for key, name in names.items() if name and len(name) > LONGEST_NAME
+    }
+    return dataclasses.replace(event, **long) if long else event
