@@ -161,7 +161,7 @@ def tiny_inference_free() -> Path:
     documents = SparseEncoder(str(tiny_splade()), device="cpu")
     weights = torch.rand(256 + len(SPECIAL), generator=torch.Generator().manual_seed(7))
     queries = SparseStaticEmbedding(documents.tokenizer, weight=weights, frozen=True)
-    router = Router.for_query_document(query_modules=[queries], document_modules=list(documents))
+    router = Router.for_query_document(query_modules=[queries], document_modules=list(documents.children()))
     SparseEncoder(modules=[router], device="cpu").save(str(folder))
     return folder
 
