@@ -60,10 +60,14 @@ def draw_timeline(summary: RunSummary, events: Curves | None, hues: Mapping[str,
     drawn = ""
     if events is not None and events.lanes:
         devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
-        top = max((_top(lane) for lane in devices.values()), default=1.0) * HEADROOM * HEADROOM
+        # all cards on one scale; the memory of the machine is so much more that nothing would be seen of theirs
+        cards = max((_top(lane) for name, lane in devices.items() if name != CPU), default=1.0)
         host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
         heads = {each.device: _head(each, f"devices.{index}") for index, each in enumerate(summary.devices)}
-        lanes = "".join(_lane(name, lane, events, hues, taken, top, heads.get(name)) for name, lane in devices.items())
+        lanes = "".join(
+            _lane(name, lane, events, hues, taken, cards if name != CPU else _top(lane), heads.get(name))
+            for name, lane in devices.items()
+        )
         drawn = (
             f'<p class="legend">{"".join(_key(*each) for each in KEY)}</p>'
             + (f'<div class="lane"><h3>host</h3>{host}</div>' if host else "")
@@ -126,6 +130,7 @@ def _lane(
     top: float,
     head: str | None,
 ) -> str:
+    top *= HEADROOM * HEADROOM
     scale = Scale(events.seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
     limit = "memory" if name == CPU else "ceiling"
