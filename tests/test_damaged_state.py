@@ -30,7 +30,7 @@ from ultimate_embedder.status import output_status
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.summary import CollectionSummary
 from ultimate_embedder.vectors import store
-from ultimate_embedder.vectors.shards import row_dtype
+from ultimate_embedder.vectors.row_kinds import row_dtype
 from ultimate_embedder.verify import verify_output
 
 TEXTS, SHARD_ROWS = 24, 8

@@ -51,6 +51,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         collections=(),
         fields=FieldChoice(),
         models=(ModelChoice(DEFAULT_MODEL, 1.0),),
+        sparse=(),
         mode="auto",
         fusion="named",
         parallelism="replicas",

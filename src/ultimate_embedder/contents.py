@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ultimate_embedder.api import upload
+from ultimate_embedder.api import evaluate, run_search, upload
+from ultimate_embedder.config import with_options_of
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.export import PointsFile, UploadReport, check_export, read_export_journal, read_origin
-from ultimate_embedder.files import size_bytes
+from ultimate_embedder.export import (
+    PointsFile,
+    UploadReport,
+    read_export_journal,
+    read_origin,
+    read_vectors,
+    row_vector,
+)
+from ultimate_embedder.find import Hits, QueryModels, SearchConfig, make_search_config
 from ultimate_embedder.markup import html_table
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.output import open_output as open_folder
+from ultimate_embedder.sparse import SparseVectors
 from ultimate_embedder.types import UNNAMED, VectorSpec
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from ultimate_embedder.find import Evaluation
 
 COLLECTION_HEADINGS = ("collection", "points", "dims", "models", "exports")
 READ_ROWS = 1024
@@ -31,10 +42,13 @@ AGAIN = "Run embed again, with --export npy,parquet: vectors that are stored are
 
 
 class Point(NamedTuple):
-    """A point as Qdrant has it; `vector` is a dictionary by name of model if there are several."""
+    """A point as Qdrant has it; `vector` is a dictionary by name if there are several, '' for an unnamed dense one.
+
+    A sparse vector is a dictionary of `indices` and `values`.
+    """
 
     id: str
-    vector: np.ndarray | dict[str, np.ndarray]
+    vector: Any
     payload: dict[str, Any]
 
 
@@ -49,12 +63,43 @@ class _Facts:
 
     @property
     def dims(self) -> str:
-        named = [f"{spec.name} {spec.dim}" if spec.name else f"{spec.dim}" for spec in self.vectors]
-        return ", ".join(named) or "-"
+        return ", ".join(map(str, self.vectors)) or "-"
+
+    @property
+    def dense(self) -> tuple[VectorSpec, ...]:
+        return tuple(spec for spec in self.vectors if not spec.is_sparse)
+
+    @property
+    def sparse(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.vectors if spec.is_sparse)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Models that searches have loaded, for the next ones."""
+
+    models: dict[Any, QueryModels] = field(default_factory=dict)
+
+    def search(self, output: Path, question: str, options: dict[str, Any]) -> Hits:
+        config = search(output, question, **options)
+        key = (config.place.hub, config.place.model_folders)
+        if key not in self.models:
+            summary = open_folder(output).try_summary()[0]
+            self.models[key] = QueryModels(summary, config.place.hub, config.place.model_folders)
+        return run_search(config, self.models[key])
+
+
+@with_options_of(make_search_config)
+def search(config: SearchConfig) -> SearchConfig:
+    """The options of a search; the name is what errors about them begin with."""
+    return config
+
+
+@dataclass(frozen=True, repr=False)
 class OpenedCollection(CollectionOutput):
     """A collection of an output: its vectors, chunks and points."""
+
+    kept: _Kept = field(default_factory=_Kept, compare=False)
 
     def __len__(self) -> int:
         """The number of points."""
@@ -65,23 +110,38 @@ class OpenedCollection(CollectionOutput):
 
     @property
     def models(self) -> list[str]:
-        """The models that made the vectors."""
+        """The models that made the vectors, also sparse ones."""
         return list(self._facts().models)
 
+    @property
+    def sparse(self) -> list[str]:
+        """The names of the sparse vectors."""
+        return list(self._facts().sparse)
+
+    def sparse_vectors(self, name: str | None = None) -> SparseVectors:
+        """The sparse vectors of this name, in the order of `chunks()`: `indptr`, `indices` and `values` (CSR).
+
+        Read from the parquet export. The name may be left out if there is only one.
+        """
+        names = self.sparse
+        if not names:
+            raise UsageError(f"{self.name} has no sparse vectors. Run embed again with --sparse bm25, for example.")
+        if name is None and len(names) > 1:
+            raise UsageError(
+                f"{self.name} has sparse vectors {', '.join(names)}. Name one: sparse_vectors({names[0]!r})."
+            )
+        if name is not None and name not in names:
+            raise UsageError(f"{self.name} has no sparse vectors {name!r}. It has {', '.join(names)}.")
+        return self._open_points().read_sparse(name or names[0], READ_ROWS)
+
     def vectors(self, model: str | None = None, *, check: bool = False) -> np.ndarray:
-        """The vectors: float32, a row for each chunk in the order of `chunks()`; of named vectors, those of `model`.
+        """The dense vectors: float32, a row for each chunk in the order of `chunks()`; of named ones, those of `model`.
 
         Memory-mapped from the npy export, if that is there, of its recorded size and of the same points as
         `chunks()`; else read from the parquet export. `check` compares the checksum of the npy export, too.
         """
         facts = self._facts()
-        spec = self._choose(facts, model)
-        mapped = self._map_npy(spec, facts.points, check)
-        if not isinstance(mapped, str):
-            return mapped
-        if self.points_file.exists():
-            return PointsFile.open(self.points_file).read_vectors(spec.name, READ_ROWS)
-        raise UsageError(f"{self.folder} has no vectors to read: {mapped}. {AGAIN}")
+        return read_vectors(self, self._choose(facts, model), facts.points, check=check)
 
     def chunks(self) -> pa.Table:
         """Ids, texts, files and metadata (JSON) of all chunks, as an Arrow table."""
@@ -103,12 +163,19 @@ class OpenedCollection(CollectionOutput):
         """Yield the points as `upload` sends them: id, vector and payload. They are read a block at a time."""
         for ids, vectors, payloads in self._open_points().batches(READ_ROWS):
             for row, (point_id, payload) in enumerate(zip(ids, payloads, strict=True)):
-                by_name = {name: each[row] for name, each in vectors.items()}
-                yield Point(point_id, by_name.get(UNNAMED, by_name), payload)
+                yield Point(point_id, row_vector(vectors, row), payload)
+
+    def search(self, question: str, **options: Any) -> Hits:
+        """The chunks that answer a question best; `options` are those of `ultimate_embedder.search`."""
+        return self.kept.search(self.folder.parent, question, {"collection": [self.name], **options})
 
     def upload(self, url: str, **options: Any) -> list[UploadReport]:
         """Send the collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search the collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder.parent, collection=self.name, **options)
 
     def __repr__(self) -> str:
         facts = self._facts()
@@ -137,39 +204,21 @@ class OpenedCollection(CollectionOutput):
     def _choose(self, facts: _Facts, model: str | None) -> VectorSpec:
         if not facts.vectors:
             raise UsageError(f"{self.folder} has no exported vectors. {AGAIN}")
-        by_name = {spec.name: spec for spec in facts.vectors}
-        if UNNAMED in by_name and (model is None or facts.models == (model,)):
+        by_name = {spec.name: spec for spec in facts.dense}
+        if model in facts.sparse:
+            raise UsageError(f"{model} has sparse vectors: call sparse_vectors({model!r}).")
+        made_by = tuple(name for name in facts.models if name not in facts.sparse)
+        if UNNAMED in by_name and (model is None or made_by == (model,)):
             return by_name[UNNAMED]
         if UNNAMED in by_name:
-            made = " and ".join(facts.models) or "a model that is not known"
+            made = " and ".join(made_by) or "a model that is not known"
             raise UsageError(f"{self.name} has one vector per chunk, made by {made}: call vectors() without a name.")
         names = ", ".join(by_name)
         if model is None and len(by_name) > 1:
-            raise UsageError(f"{self.name} has vectors of {names}. Name a model: vectors({facts.vectors[0].name!r}).")
+            raise UsageError(f"{self.name} has vectors of {names}. Name a model: vectors({facts.dense[0].name!r}).")
         if model is not None and model not in by_name:
             raise UsageError(f"{self.name} has no vectors of {model!r}. Its models: {names}.")
-        return by_name[model] if model is not None else facts.vectors[0]
-
-    def _map_npy(self, spec: VectorSpec, points: int, check: bool) -> np.ndarray | str:
-        """The npy export, or why it cannot be used."""
-        path = self.embeddings if spec.name == UNNAMED else self.embeddings_of(spec.name)
-        journal = read_export_journal(self.folder)
-        noted = journal.get("npy")
-        if noted is None:
-            return "there is no npy export and no parquet export"
-        if noted["identity"] != journal.get("parquet", noted)["identity"]:
-            return f"{path} is of other points than the parquet export"
-        whole = self.folder / noted["name"]
-        if not path.exists() or size_bytes(whole) != noted["size_bytes"]:
-            return f"{path} is missing, or not of the size that embed recorded"
-        if check and (problem := check_export(self.folder, "npy", noted).problem):
-            return f"{path} {problem}"
-        try:
-            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            return f"{path} cannot be read ({error})"
-        fits = vectors.dtype == np.float32 and vectors.shape == (points, spec.dim)
-        return vectors if fits else f"{path} has not the vectors that embed recorded"
+        return by_name[model] if model is not None else facts.dense[0]
 
     def _open_points(self) -> PointsFile:
         if not self.points_file.exists():
@@ -177,14 +226,17 @@ class OpenedCollection(CollectionOutput):
         return PointsFile.open(self.points_file)
 
 
+@dataclass(frozen=True, repr=False)
 class OpenedOutput(Output):
     """An output of `embed`, opened for reading: `.summary`, `.collections`, and each collection by its name."""
 
+    kept: _Kept = field(default_factory=_Kept, compare=False)
+
     def __getitem__(self, name: str) -> OpenedCollection:
-        return OpenedCollection(super().__getitem__(name).folder)
+        return OpenedCollection(super().__getitem__(name).folder, self.kept)
 
     def __iter__(self) -> Iterator[OpenedCollection]:
-        return (OpenedCollection(each.folder) for each in super().__iter__())
+        return (OpenedCollection(each.folder, self.kept) for each in super().__iter__())
 
     def __len__(self) -> int:
         """The number of collections."""
@@ -193,9 +245,21 @@ class OpenedOutput(Output):
     def __bool__(self) -> bool:
         return True
 
+    def search(self, question: str, **options: Any) -> Hits:
+        """The chunks of all collections that answer a question best; they must have vectors of the same models.
+
+        `options` are those of `ultimate_embedder.search`: `collection=["docs"]`, `top=3`, `filter={"page": 3}`. Models
+        stay loaded for the next question.
+        """
+        return self.kept.search(self.folder, question, options)
+
     def upload(self, url: str, **options: Any) -> list[UploadReport]:
         """Send every collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search a collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder, **options)
 
     def __repr__(self) -> str:
         return f"<Output {self.folder}: {', '.join(self.collections) or 'no collections'}>"

@@ -12,9 +12,10 @@ from typing import Any
 
 from ultimate_embedder.output import PassOutput
 from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, write_state
-from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.types import Bm25Settings, PassIdentity, VectorKind
 
-STORE_VERSION = 1
+DENSE_VERSION = 1
+STORE_VERSION = 2  # since sparse vectors; dense ones are stored as before
 LARGEST_DIM = 1 << 20
 
 
@@ -31,7 +32,8 @@ class PassDescription:
     """Metadata of a pass."""
 
     store_version: int
-    dim: int
+    dim: int | None
+    """None if the vectors are sparse."""
     identity: PassIdentity | None
     """None if another version wrote it, with other fields."""
     encoder: EncoderFacts | None
@@ -43,9 +45,15 @@ def fingerprint(identity: PassIdentity) -> str:
     return _fingerprint(identity.as_dict())
 
 
-def write_description(folder: Path, identity: PassIdentity, dim: int, encoder: EncoderFacts | None) -> None:
-    """Write the metadata of a pass."""
-    described: dict[str, Any] = {"store_version": STORE_VERSION, "dim": dim, "identity": identity.as_dict()}
+def parse_identity(record: Mapping[str, Any]) -> PassIdentity | None:
+    """The identity of a pass, as it is stored with exports; None if it is damaged, or of another version."""
+    return _identity(Fields(record, sealed=True))
+
+
+def write_description(folder: Path, identity: PassIdentity, dim: int | None, encoder: EncoderFacts | None) -> None:
+    """Write the metadata of a pass; `dim` is None if its vectors are sparse."""
+    version = DENSE_VERSION if identity.kind == "dense" else STORE_VERSION
+    described: dict[str, Any] = {"store_version": version, "dim": dim, "identity": identity.as_dict()}
     if encoder is not None:
         described["encoder"] = dataclasses.asdict(encoder)
     write_state(PassOutput(folder).description, described)
@@ -60,13 +68,14 @@ def _parse(fields: Fields, name: str) -> PassDescription:
     # a version after this one writes a checksum, so that its number is none that a flipped bit has made
     version = fields.count("store_version", least=1, most=1000 if fields.sealed else STORE_VERSION)
     if version > STORE_VERSION:
-        return PassDescription(version, 0, None, None)
+        return PassDescription(version, None, None, None)
     identity = fields.inner("identity")
     if _fingerprint(identity.values()) != name:
         raise UnfitError("it describes another pass")
-    return PassDescription(
-        version, fields.count("dim", least=1, most=LARGEST_DIM), _identity(identity), _encoder_facts(fields)
-    )
+    dim = fields.count_or_none("dim", least=1, most=LARGEST_DIM)
+    if (dim is None) != (identity.values().get("kind") == "sparse"):
+        raise UnfitError("dim is not that of its kind of vectors")
+    return PassDescription(version, dim, _identity(identity), _encoder_facts(fields))
 
 
 def _fingerprint(identity: Mapping[str, Any]) -> str:
@@ -87,10 +96,28 @@ def _identity(fields: Fields) -> PassIdentity | None:
             encoder_version=fields.count("encoder_version"),
             overlong=fields.text("overlong") if "overlong" in fields else "truncate",
             overlap=fields.count_or_none("overlap") if "overlap" in fields else None,
+            kind=_kind(fields.text("kind")) if "kind" in fields else "dense",
+            bm25=bm25_settings(fields.inner("bm25")) if "bm25" in fields else None,
         )
     except UnfitError:
         return None
     return identity if identity.as_dict().keys() == fields.values().keys() else None
+
+
+def bm25_settings(fields: Fields) -> Bm25Settings:
+    """How words are counted, from a state file."""
+    return Bm25Settings(
+        language=fields.text_or_none("language"),
+        tokenizer=fields.text("tokenizer"),
+        k=fields.number("k"),
+        b=fields.number("b"),
+    )
+
+
+def _kind(word: str) -> VectorKind:
+    if word != "sparse":
+        raise UnfitError(f"kind {word!r} is not known")
+    return "sparse"
 
 
 def _encoder_facts(fields: Fields) -> EncoderFacts | None:

@@ -6,8 +6,8 @@ Imports as little as possible, so that it starts quickly; `export/shard.py` is i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
@@ -29,6 +29,8 @@ class BuildShard:
     """By name of the vector."""
     graph: HnswGraph | None = None
     """The search graph to build; None for exact search."""
+    sparse: dict[str, bool] = field(default_factory=dict)
+    """Names of sparse vectors, and whether searches weigh words by how rare they are (IDF)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,15 @@ class ReadShard:
 
 
 @dataclass(frozen=True)
+class SparseBytes:
+    """Sparse vectors of some points, one after the other: where each begins (int64), indices (uint32), values."""
+
+    indptr: bytes
+    indices: bytes
+    values: bytes
+
+
+@dataclass(frozen=True)
 class Rows:
     """Points to write."""
 
@@ -46,6 +57,7 @@ class Rows:
     payloads: list[Any]
     vectors: dict[str, bytes]
     """By name: the float32 of all points, one after the other."""
+    sparse: dict[str, SparseBytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,8 @@ class Records:
     payloads: list[Any]
     vectors: list[dict[str, bytes]]
     """Of each point, by name: float32. Points that others have added need not have all of them."""
+    sparse: list[dict[str, tuple[bytes, bytes]]] = field(default_factory=list)
+    """Of each point, by name: indices (uint32) and values."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,10 @@ def _build(work: BuildShard, source: int, channel: int) -> End:
     params = {name: edge.EdgeVectorParams(size=dim, distance=edge.Distance.Cosine) for name, dim in work.dims.items()}
     config = edge.EdgeConfig(
         vectors=params.get(UNNAMED, params),
+        sparse_vectors={
+            name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if idf else None)
+            for name, idf in work.sparse.items()
+        },
         hnsw_config=edge.HnswIndexConfig(graph.m, graph.ef_construct, FULL_SCAN_KB) if graph else None,
         optimizers=edge.EdgeOptimizersConfig(
             indexing_threshold=ALWAYS_INDEXED if graph else EXACT_SEARCH,
@@ -117,7 +135,7 @@ def _build(work: BuildShard, source: int, channel: int) -> End:
     shard = edge.EdgeShard.create(work.folder, config)
     points = 0
     for rows in _received(source):
-        vectors = list(_vectors(rows, work.dims))
+        vectors = list(_vectors(rows, work.dims, edge.SparseVector))
         for start in range(0, len(vectors), UPSERT_POINTS):
             part = [
                 edge.Point(id=rows.ids[row], vector=vectors[row], payload=rows.payloads[row])
@@ -144,12 +162,25 @@ def _received(source: int) -> Iterator[Rows]:
         raise EOFError("the process that sends the points has ended")
 
 
-def _vectors(rows: Rows, dims: dict[str, int]) -> Iterator[Any]:
-    """For each point its vector, or its vectors by name, as lists."""
+def _vectors(rows: Rows, dims: dict[str, int], make_sparse: Callable[[list[int], list[float]], Any]) -> Iterator[Any]:
+    """For each point its vector, or its vectors by name, as lists and sparse vectors of Edge."""
     numbers = {name: memoryview(rows.vectors[name]).cast("f") for name in dims}
+    sparse = {
+        name: (_cast(each.indptr, "q"), _cast(each.indices, "I"), _cast(each.values, "f"))
+        for name, each in rows.sparse.items()
+    }
     for row in range(len(rows.ids)):
-        by_name = {name: numbers[name][row * dim : (row + 1) * dim].tolist() for name, dim in dims.items()}
-        yield by_name.get(UNNAMED, by_name)
+        by_name: dict[str, Any] = {
+            name: numbers[name][row * dim : (row + 1) * dim].tolist() for name, dim in dims.items()
+        }
+        for name, (indptr, indices, values) in sparse.items():
+            part = slice(indptr[row], indptr[row + 1])
+            by_name[name] = make_sparse(indices[part].tolist(), values[part].tolist())
+        yield by_name[UNNAMED] if list(by_name) == [UNNAMED] else by_name
+
+
+def _cast(content: bytes, letter: str) -> Any:
+    return memoryview(content).cast(letter)  # type: ignore[call-overload]
 
 
 def _read(work: ReadShard) -> Iterator[Records | End]:
@@ -178,6 +209,14 @@ def _as_records(records: list[Any]) -> Records:
         payloads=[each.payload or {} for each in records],
         vectors=[
             {name: array("f", vector).tobytes() for name, vector in vectors.items() if isinstance(vector, list)}
+            for vectors in by_name
+        ],
+        sparse=[
+            {
+                name: (array("I", vector.indices).tobytes(), array("f", vector.values).tobytes())
+                for name, vector in vectors.items()
+                if hasattr(vector, "indices")
+            }
             for vectors in by_name
         ],
     )

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.summary import RunOptions
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
+    DeviceFacts,
     DuplicateId,
     ExportedFile,
     FieldsUsed,
@@ -26,11 +26,16 @@ from ultimate_embedder.types import (
     MemorySnapshot,
     Rejected,
     RejectedGroup,
+    SparseFacts,
     SplitCounts,
     Status,
     TruncatedText,
+    VectorKind,
     VectorSpec,
 )
+
+if TYPE_CHECKING:  # --help imports this module: no pydantic
+    from ultimate_embedder.summary import RunOptions
 
 EVENTS_VERSION = 2
 """Of `events.jsonl`: raised where a reader of the version before would misunderstand a log."""
@@ -95,6 +100,21 @@ class CollectionsFound(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DevicesOpened(Event):
+    """The devices that the run may use."""
+
+    devices: tuple[DeviceFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFound(Event):
+    """The output has a plan, which a later event may show to be of other work."""
+
+    plan: dict[str, Any]
+    """As much of it as can be compared with what happens: `planned.Plan.compared`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionStarted(Event):
     """A collection's files are about to be read."""
 
@@ -151,6 +171,8 @@ class ChunksLoaded(Event):
     distinct_texts: int
     seconds: float
     fields: tuple[FieldsUsed, ...] = ()
+    digest: str = ""
+    """Of all chunks: equal for equal chunks in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +244,7 @@ class ModelLoaded(Event):
     max_tokens: int
     document_prompt: str
     tokenizer: str
+    kind: VectorKind = "dense"
     seconds: float
 
 
@@ -323,6 +346,10 @@ class PassStarted(Event):
     max_tokens: int | None = None
     """Of the encoder, like the prompt; None if the model is not loaded and its store does not have it."""
     document_prompt: str | None = None
+    kind: VectorKind = "dense"
+    """Of the vectors that it makes."""
+    counts_words: bool = False
+    """Whether it is BM25: nothing is encoded by a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,6 +446,8 @@ class BatchesEncoded(Event):
     held_bytes: int
     peak_held_bytes: int
     memory: MemorySnapshot
+    predicted_peak_bytes: int = 0
+    """The most that was expected to be allocated during one of them; 0 if nothing was predicted."""
     prediction_errors: dict[int, int] = field(default_factory=dict)
     """How many batches had an error of so many thousandths."""
     lengths: Lengths = field(default_factory=dict)
@@ -482,10 +511,11 @@ class PassFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorsFused(Event):
-    """All passes are complete: the number of points, and the vectors of each."""
+    """All passes are complete: the number of points, the vectors of each, and what is known of sparse ones."""
 
     points: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -569,6 +599,7 @@ class CollectionSkipped(Event):
     split: SplitCounts
     distinct_texts: int
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...] = ()
     exports: tuple[ExportedFile, ...]
     target: str | None
 
@@ -610,6 +641,29 @@ class BatchUploaded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationStarted(Event):
+    """A part of an evaluation begins: `what` is done for `total` queries."""
+
+    what: str
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationAdvanced(Event):
+    """It is done for some more queries."""
+
+    what: str
+    queries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationEnded(Event):
+    """It is done for all queries."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retried(Event):
     """A call failed with a temporary error and will be retried."""
 
@@ -644,7 +698,7 @@ class Interval:
         self._last = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether so many seconds have gone by since it last was; the first time too."""
+        """Whether so many seconds have gone by since it last was, or since the beginning."""
         now = time.monotonic()
         if now - self._last < self._seconds:
             return False
@@ -679,6 +733,6 @@ def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    if isinstance(value, RunOptions):
-        return value.model_dump(mode="json")
+    if dump := getattr(value, "model_dump", None):  # of `RunOptions`, which is not imported here
+        return dump(mode="json")
     return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ultimate_embedder.chunks import Discovery, find_collections
-from ultimate_embedder.config import RunConfig, suggest
+from ultimate_embedder.config import RunConfig, SparseChoice, suggest
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import CollectionFinished, Emit, Warned
 from ultimate_embedder.export import target_collection_name
@@ -46,10 +46,15 @@ def check_collections(collections: Sequence[Collection], config: RunConfig) -> I
             yield f"the input {path} is inside the --output {config.output}; the two are better kept apart"
 
 
-def target_name(collection: str, models: Sequence[str], config: RunConfig) -> str:
-    """The Qdrant collection of a collection that these models embed."""
-    makers = "__".join([*models, *([config.fusion] if len(models) > 1 else [])])
+def target_name(collection: str, models: Sequence[str], config: RunConfig, sparse: Sequence[str] = ()) -> str:
+    """The Qdrant collection of a collection that these models embed, with these sparse vectors beside theirs."""
+    makers = "__".join([*models, *([config.fusion] if len(models) > 1 else []), *sparse])
     return target_collection_name(collection, makers, config.dim)
+
+
+def sparse_name(choice: SparseChoice) -> str:
+    """The name of a sparse vector."""
+    return model_name(choice.model) if choice.model is not None else choice.method
 
 
 def _name_problems(collections: Sequence[Collection], config: RunConfig) -> Iterator[str]:
@@ -64,7 +69,8 @@ def _name_problems(collections: Sequence[Collection], config: RunConfig) -> Iter
         own = (config.output / name).resolve()
         if any(file.resolve().is_relative_to(own) for file in (collection.folder, *collection.files[:1])):
             yield f"the vectors of {name} would be written to {own}, among its chunk files. Give another --output."
-        target = target_name(name, models[:1] if name in config.no_ensemble else models, config)
+        sparse = [sparse_name(choice) for choice in config.sparse]
+        target = target_name(name, models[:1] if name in config.no_ensemble else models, config, sparse)
         if (other := folders.setdefault(same_name(name), collection)) is not collection:
             yield _both(other, collection, "one folder on a disk that ignores case")
         elif (other := targets.setdefault(target, collection)) is not collection:
@@ -90,6 +96,8 @@ def _unknown_names(config: RunConfig, collections: tuple[Collection, ...]) -> It
             if name not in names:
                 yield f"{option} {name}: there is no such collection.{suggest(name, names)}"
     models = [model_name(choice.name) for choice in config.models]
+    models += [sparse_name(choice) for choice in config.sparse]
     for name in config.hub.trusted:
         if model_name(name) not in models:
-            yield f"--trust-remote-code {name}: --models does not name it.{suggest(name, models)}"
+            option = "--models or --sparse" if config.sparse else "--models"
+            yield f"--trust-remote-code {name}: {option} does not name it.{suggest(name, models)}"

@@ -31,6 +31,8 @@ class Rank(IntEnum):
     """The models that are loaded. Held while one is loaded."""
     PACKING = 60
     """What is known of a model's packing. Held while it is tried."""
+    TOKENIZER = 65
+    """The tokenizer of a reranker, which its workers share."""
     PEAK = 70
     """Predictions of memory. torch has one flag for all threads that run on tensors without data."""
     TOKENS = 80

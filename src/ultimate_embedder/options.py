@@ -14,18 +14,22 @@ from ultimate_embedder.config import (
     BACKENDS,
     COMPANIONS,
     DEFAULT_MODEL,
+    HUB,
     OLD_MODE_NAMES,
     OVERLONG,
     PARALLELISMS,
     PRECISIONS,
     BatchTokens,
+    CacheDirOption,
     Companions,
     Input,
     ModelChoice,
+    OfflineOption,
     Option,
     Overlong,
     Precision,
     RunConfig,
+    TrustOption,
     at_least,
     devices_from_environment,
     existing_folder,
@@ -39,6 +43,7 @@ from ultimate_embedder.config import (
     parse_names,
     parse_share,
     parse_size,
+    parse_sparse,
     read_inputs,
     read_options,
     split_words,
@@ -59,7 +64,6 @@ FIELDS = "fields of a record"
 MODELS = "models"
 ENSEMBLE = "several models"
 DEVICES = "devices and GPU memory"
-HUB = "model hub"
 RESUME = "stop and resume"
 OUTPUT = "output"
 
@@ -194,6 +198,15 @@ def make_config(
             read=_models,
         ),
     ] = DEFAULT_MODEL,
+    sparse: Annotated[
+        Words,
+        Option(
+            "sparse vectors beside the dense ones, for hybrid search: bm25, bm25=LANGUAGE, splade=KEY_OR_PATH",
+            MODELS,
+            "METHOD[=WHAT],...",
+            read=parse_sparse,
+        ),
+    ] = (),
     max_tokens: Annotated[
         int | None,
         Option(
@@ -313,12 +326,10 @@ def make_config(
     gradient_checkpointing: Annotated[
         bool, Option("accepted for compatibility; saves memory only in training", DEVICES)
     ] = False,
-    cache_dir: Annotated[
-        Folder | None, Option("the Hugging Face cache", HUB, "DIR", default="the standard one")
-    ] = None,
-    offline: Annotated[bool, Option("never use the network", HUB)] = False,
+    cache_dir: CacheDirOption = None,
+    offline: OfflineOption = False,
     refresh_cache: Annotated[bool, Option("ask the hub for newer commits of the models", HUB)] = False,
-    trust_remote_code: Annotated[Words, Option("models that may run code from their repository", HUB, "KEY,...")] = (),
+    trust_remote_code: TrustOption = (),
     deadline: Annotated[
         str | float | None,
         Option(

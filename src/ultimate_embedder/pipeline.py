@@ -30,9 +30,11 @@ from ultimate_embedder.events import (
     CollectionsFound,
     CollectionSkipped,
     CollectionStarted,
+    DevicesOpened,
     Emit,
     Event,
     Mitigated,
+    PlanFound,
     RunFinished,
     RunStarted,
     VectorsFused,
@@ -43,6 +45,7 @@ from ultimate_embedder.execution import (
     CollectionWork,
     Continuation,
     LocalExecutor,
+    count_words,
     known_precision,
     open_store,
     run_in_fresh_process,
@@ -57,21 +60,32 @@ from ultimate_embedder.export import (
     estimate_export_bytes,
     find_exports,
     measure_payloads,
+    sparse_exports,
     write_exports,
 )
 from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.planned import read_plan
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, Status, VectorSpec
-from ultimate_embedder.vectors import FusedVectors, delete_tokens, plan_fusion
+from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, SparseFacts, Status, VectorSpec
+from ultimate_embedder.vectors import (
+    FusedVectors,
+    VectorStore,
+    delete_tokens,
+    holds_all,
+    measure_sparse,
+    plan_fusion,
+)
 
 NO_VECTOR = "the model gave no usable vector for this text (not finite, or of no length)"
 MOST_FRESH_PROCESSES = 3
+MANY_VALUES = 3000  # of a sparse vector: SPLADE models give some hundred
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
@@ -96,6 +110,7 @@ def run(
             emit(Warned(message=message))
         if held is not None:
             _remove_leftovers(config.output, emit)
+            _tell_plan(Output(config.output), emit)
         config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
         found = discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
@@ -106,6 +121,7 @@ def run(
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
+        emit(DevicesOpened(devices=session.device_facts()))
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
@@ -208,6 +224,15 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
         emit(Warned(message=message))
 
 
+def _tell_plan(output: Output, emit: Emit) -> None:
+    """Tell of the plan in the output, so that the summary can have it beside what happens."""
+    plan = read_plan(output)
+    if isinstance(plan, Damaged):
+        emit(Warned(message=f"{plan}; it is not compared with this run"))
+    elif plan is not None:
+        emit(PlanFound(plan=plan.compared()))
+
+
 def _about_precision(session: Session) -> Iterator[str]:
     """What the user should know about the numbers that will be computed."""
     config, devices = session.config, session.devices
@@ -219,12 +244,15 @@ def _about_precision(session: Session) -> Iterator[str]:
             f"--parallelism data-parallel: nn.DataParallel splits every batch, so vectors in {dtype} differ in their "
             "last digits from those of other modes. The default, replicas, does not."
         )
+    if config.backend != "torch" and any(choice.model for choice, _ in session.sparse):
+        yield f"--backend {config.backend}: sparse models are computed by torch, in fp32"
 
 
 def _embed_collection(collection: Collection, session: Session) -> None:
     started = time.perf_counter()
     passes = session.passes_for(collection.name)
-    target = target_name(collection.name, [plan.name for plan in passes], session.config)
+    dense, sparse = ([plan.name for plan in passes if plan.kind == kind] for kind in ("dense", "sparse"))
+    target = target_name(collection.name, dense, session.config, sparse)
     status: Status
     error = None
     try:
@@ -260,7 +288,8 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
     own = Output(config.output).collection(collection.name)
     folder = own.folder
     own.refuse_links()
-    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw)):
+    sparse = [plan.name for plan in passes if plan.kind == "sparse"]
+    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw, sparse)):
         _report_existing(collection.name, existing, emit)
         return "skipped_existing"
     with ExitStack() as stack:
@@ -289,10 +318,14 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         payloads = cache(partial(measure_payloads, collection.name, loaded.table))
         export_bytes = partial(_export_bytes, config.exports, payloads, config.hnsw)
-        work = CollectionWork(collection.name, loaded.table, passes, stores, export_bytes)
+        encoding = sum(not plan.counts_words for plan in passes)
+        work = CollectionWork(collection.name, loaded.table, passes[:encoding], stores[:encoding], export_bytes)
         work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
+        words = list(zip(passes[encoding:], stores[encoding:], strict=True))
+        for plan, store in words:
+            count_words(plan, collection.name, loaded.table, store, session)
         session.stop.check()
-        points = _fuse(work, loaded.table, target, session)
+        points = _fuse(work, [store for _, store in words], loaded.table, target, session)
         write_exports(
             points,
             folder,
@@ -316,6 +349,7 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
             split=existing.split,
             distinct_texts=existing.distinct_texts,
             vectors=existing.vectors,
+            sparse=existing.sparse,
             exports=existing.files,
             target=existing.target,
         )
@@ -324,23 +358,51 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
         emit(Warned(collection=collection, message=problem))
 
 
-def _export_bytes(kinds: Sequence[str], payloads: Callable[[], ExportSize], hnsw: HnswGraph | None, dim: int) -> int:
-    return estimate_export_bytes(kinds, replace(payloads(), graph=hnsw), [VectorSpec(UNNAMED, dim)])
+def _export_bytes(
+    kinds: Sequence[str], payloads: Callable[[], ExportSize], hnsw: HnswGraph | None, vector: VectorSpec
+) -> int:
+    return estimate_export_bytes(kinds, replace(payloads(), graph=hnsw), [replace(vector, name=UNNAMED)])
 
 
-def _fuse(work: CollectionWork, table: ChunkTable, target: str, session: Session) -> Points:
-    pairs = list(zip(work.plans, work.stores, strict=True))
-    parts = [as_candidate(plan.model, plan.weight, store.dim or 0) for plan, store in pairs]
+def _fuse(
+    work: CollectionWork, words: Sequence[VectorStore], table: ChunkTable, target: str, session: Session
+) -> Points:
+    """Join chunks and vectors: those of dense models fused, sparse ones beside them."""
+    dense = [pair for pair in zip(work.plans, work.stores, strict=True) if pair[0].kind == "dense"]
+    stores = [store for _, store in dense]
+    sparse = [*work.stores[len(dense) :], *words]
+    parts = [as_candidate(plan.model, plan.weight, store.dim or 0) for plan, store in dense]
     # where a store is empty there is nothing to fuse
-    method = session.config.fusion if all(store.dim for store in work.stores) else "named"
-    points = Points(work.name, target, table, FusedVectors(work.stores, plan_fusion(method, parts)), session.stop)
+    method = session.config.fusion if not any(store.is_empty for store in stores) else "named"
+    kept = table.keys[holds_all([*stores, *sparse], table.keys)]
+    beside = [measure_sparse(store, kept) for store in sparse]
+    vectors = FusedVectors(stores, plan_fusion(method, parts), beside)
+    points = Points(work.name, target, table, vectors, session.stop)
     for file, position, models in points.without_vector():
-        reason = f"{NO_VECTOR}: {models}" if len(pairs) > 1 else NO_VECTOR
+        reason = f"{NO_VECTOR}: {models}" if len(stores) + len(sparse) > 1 else NO_VECTOR
         session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))
     if not len(points):
         raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")
-    session.emit(VectorsFused(collection=work.name, points=len(points), vectors=points.vectors))
+    session.emit(VectorsFused(collection=work.name, points=len(points), vectors=points.vectors, sparse=vectors.sparse))
+    for message in _about_sparse(vectors.sparse, session.config):
+        session.emit(Warned(collection=work.name, message=message))
     return points
+
+
+def _about_sparse(sparse: Sequence[SparseFacts], config: RunConfig) -> Iterator[str]:
+    """What the user should know about the sparse vectors that there are now."""
+    for each in sparse:
+        if each.values_per_point > MANY_VALUES:
+            yield (
+                f"{each.name} gives {each.values_per_point:,.0f} values for a text: it may not be trained for sparse "
+                "vectors. They take much room, and searching them takes long."
+            )
+    if sparse and config.exports and not set(config.exports) & set(sparse_exports()):
+        names = ", ".join(each.name for each in sparse)
+        yield (
+            f"--export {','.join(config.exports)} has no sparse vectors ({names}). They are stored: add one of "
+            f"{', '.join(sparse_exports())}."
+        )
 
 
 def _is_disk_error(failure: Exception) -> bool:

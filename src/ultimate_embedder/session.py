@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices, works_in_time
 from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
 from ultimate_embedder.events import (
@@ -21,10 +21,18 @@ from ultimate_embedder.events import (
     repeated,
 )
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.models import Encoder, check_dim, load_encoder, resolve_model, use_backend
+from ultimate_embedder.models import (
+    Encoder,
+    check_dim,
+    load_encoder,
+    load_sparse_model,
+    resolve_bm25,
+    resolve_model,
+    use_backend,
+)
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import ResolvedModel
+from ultimate_embedder.types import DeviceFacts, ResolvedModel
 
 MOST_DEATHS = 2  # a device that died this often is not tried again
 
@@ -38,6 +46,8 @@ class Session:
     models: tuple[tuple[ModelChoice, ResolvedModel], ...]
     resolved: tuple[ModelResolved | ModelMissing | Warned, ...]
     """How each model was found, for the summary of every run in this session."""
+    sparse: tuple[tuple[SparseChoice, ResolvedModel], ...]
+    """What makes sparse vectors beside them."""
     loaded: LoadedModels
     leases: Leases
     stop: StopSwitch
@@ -55,6 +65,15 @@ class Session:
             emit(repeated(event))
         return dataclasses.replace(self, config=config, emit=emit, stop=stop)
 
+    def device_facts(self) -> tuple[DeviceFacts, ...]:
+        """The devices, and the CPU, to which work may go that they have no room for."""
+        others = [] if any(device.name == "cpu" for device in self.devices) else [CpuDevice()]
+        memory = [(device, device.snapshot()) for device in (*self.devices, *others)]
+        return tuple(
+            DeviceFacts(each.name, each.hardware, each.workers, now.total_bytes, now.ceiling_bytes)
+            for each, now in memory
+        )
+
     def devices_for(self, collection: str) -> tuple[Device, ...]:
         """The devices that a collection may use."""
         return (CpuDevice(),) if collection in self.config.force_cpu else self.devices
@@ -68,6 +87,7 @@ class Session:
             self.models[:1] if alone else self.models,
             device.dtype(self.config.precision),
             on_cpu=not device.has_ceiling,
+            sparse=self.sparse,
         )
 
     def find_lost(self) -> None:
@@ -139,6 +159,7 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
         devices=tuple(devices),
         models=found.models,
         resolved=found.events,
+        sparse=found.sparse,
         loaded=LoadedModels(),
         leases=Leases(),
         stop=stop,
@@ -150,12 +171,14 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
 @dataclass(frozen=True)
 class _Found:
     models: tuple[tuple[ModelChoice, ResolvedModel], ...]
+    sparse: tuple[tuple[SparseChoice, ResolvedModel], ...]
     events: tuple[ModelResolved | ModelMissing | Warned, ...]
 
 
 def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
     """Find every model before any work is done, so that all that are missing are known at once."""
     models: list[tuple[ModelChoice, ResolvedModel]] = []
+    sparse: list[tuple[SparseChoice, ResolvedModel]] = []
     events: list[ModelResolved | ModelMissing | Warned] = []
     missing: list[MissingModelError] = []
 
@@ -163,7 +186,8 @@ def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
         events.append(event)
         emit(event)
 
-    for number, choice in enumerate(config.models):
+    chosen: list[ModelChoice | SparseChoice] = [*config.models, *config.sparse]
+    for number, choice in enumerate(chosen):
         try:
             model, event = _resolve(choice, config, emit)
         except (MissingModelError, DownloadError) as error:
@@ -175,11 +199,14 @@ def _resolve_models(config: RunConfig, emit: Emit) -> _Found:
             else:
                 missing.append(error.as_companion() if number else error)
         else:
-            models.append((choice, model))
+            if isinstance(choice, ModelChoice):
+                models.append((choice, model))
+            else:
+                sparse.append((choice, model))
             tell(event)
     if missing:
         raise missing[0] if len(missing) == 1 else _all_missing(missing)
-    return _Found(tuple(models), tuple(events))
+    return _Found(tuple(models), tuple(sparse), tuple(events))
 
 
 def _all_missing(missing: Sequence[MissingModelError]) -> ModelError:
@@ -191,9 +218,14 @@ def _all_missing(missing: Sequence[MissingModelError]) -> ModelError:
     return ModelError(f"{reasons}. {fetch}, or drop --offline{otherwise}.")
 
 
-def _resolve(choice: ModelChoice, config: RunConfig, emit: Emit) -> tuple[ResolvedModel, ModelResolved]:
+def _resolve(choice: ModelChoice | SparseChoice, config: RunConfig, emit: Emit) -> tuple[ResolvedModel, ModelResolved]:
     started = time.perf_counter()
-    model = resolve_model(choice.name, config.hub, emit)
+    if isinstance(choice, ModelChoice):
+        model = resolve_model(choice.name, config.hub, emit)
+    elif choice.bm25 is not None:
+        model = resolve_bm25(choice.bm25)
+    else:
+        model = resolve_model(choice.model or "", config.hub, emit, kind="sparse")
     return model, resolved_event(model, time.perf_counter() - started)
 
 
@@ -283,20 +315,27 @@ class LoadedModels:
 
 def _load(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
     started = time.perf_counter()
-    weights_dtype = "float32" if dtype == "int8" else dtype
-    encoder = load_encoder(
-        plan.model, weights_dtype, "cpu", config.max_tokens, config.hub.trusted, token_cap=config.token_cap
-    )
-    if config.backend != "torch" and not on_torch:
-        encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
-    check_dim(plan.model, config.dim, encoder.dim)
+    encoder = _load_encoder(plan, dtype, config, on_torch=on_torch)
     event = ModelLoaded(
         model=plan.model.name,
         dtype=encoder.dtype,
-        dim=config.dim or encoder.dim,
+        dim=plan.identity.dim or encoder.dim,
+        kind=plan.kind,
         max_tokens=encoder.max_tokens,
         document_prompt=encoder.document_prompt,
         tokenizer=encoder.tokenizer_kind,
         seconds=time.perf_counter() - started,
     )
     return encoder, event
+
+
+def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> Encoder:
+    trusted, limit, cap = config.hub.trusted, config.max_tokens, config.token_cap
+    if plan.kind == "sparse":
+        return load_sparse_model(plan.model, dtype, limit, trusted, token_cap=cap)
+    weights_dtype = "float32" if dtype == "int8" else dtype
+    encoder = load_encoder(plan.model, weights_dtype, "cpu", limit, trusted, token_cap=cap)
+    if config.backend != "torch" and not on_torch:
+        encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
+    check_dim(plan.model, config.dim, encoder.dim)
+    return encoder

@@ -105,8 +105,9 @@ def _not_begun(summary: RunSummary | None) -> Iterator[PassStatus]:
         if collection.status in ("partial", "failed"):
             alone = collection.collection in summary.options.no_ensemble
             texts = collection.chunks.distinct_texts
-            for choice in summary.options.models[: 1 if alone else None]:
-                name = model_name(choice.name)
+            names = [model_name(choice.name) for choice in summary.options.models[: 1 if alone else None]]
+            names += [model_name(each.model) if each.model else each.method for each in summary.options.sparse]
+            for name in names:
                 yield PassStatus(collection.collection, name, "-", 0, texts, 0, 0, _next(texts, texts))
 
 

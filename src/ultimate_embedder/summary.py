@@ -8,7 +8,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from ultimate_embedder.config import FieldChoice
 from ultimate_embedder.markup import html_table
-from ultimate_embedder.types import FieldsUsed, Status, VectorSpec
+from ultimate_embedder.types import FieldsUsed, SparseFacts, Status, VectorKind, VectorSpec
 
 DUPLICATE_IDS = AliasChoices("duplicate_ids", "repeated_ids")  # earlier versions wrote repeated_ids
 
@@ -86,7 +86,8 @@ class ModelSummary(_Part):
     seconds: float = Field(0.0, description="to find or download the model")
     retries: int = Field(0, description="calls to the hub that were retried")
     note: str = ""
-    weight: float = 1.0
+    kind: VectorKind = Field("dense", description="of its vectors")
+    weight: float = Field(1.0, description="0 for a sparse model, whose vectors are not fused")
     dtype: str | None = Field(None, description="number format that its vectors are computed in")
     dim: int | None = None
     max_tokens: int | None = None
@@ -138,15 +139,17 @@ class SlowBatch(_Part):
 
 
 class PassSummary(_Part):
-    """One model over the collection."""
+    """One model over the collection, or BM25, which counts words: tokens are words then."""
 
     model: str
     model_pass: int
+    kind: VectorKind = Field("dense", description="of the vectors that it makes")
+    counts_words: bool = Field(False, description="whether it is BM25: nothing is encoded by a model")
     fingerprint: str = Field(description="hash of everything that affects the vectors; the folder name in store/")
-    weight: float
+    weight: float = Field(description="0 for sparse vectors, which are not fused")
     devices: list[str] = Field(description="that worked on it; where nothing was to be encoded, those planned for it")
     dtype: str = Field(description="computed in; of several, what was planned: tokens_by_dtype has the shares")
-    dim: int = 0
+    dim: int = Field(0, description="0 for sparse vectors")
     texts: int = Field(description="distinct texts in the collection")
     stored_texts: int = Field(description="texts that already had a vector before the run")
     encoded_texts: int = Field(0, description="texts that this run encoded")
@@ -200,6 +203,12 @@ class PassSummary(_Part):
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = Field(0, description="most memory that was allocated on a device of the pass")
     peak_reserved_bytes: int = Field(0, description="most memory that was reserved on a device of the pass")
+    predicted_peak_bytes: int = Field(
+        0, description="the highest that the run itself predicted of peak_memory_bytes, batch by batch"
+    )
+    planned_tokens: int | None = Field(None, description="by plan.json, if that is of this work")
+    planned_seconds_low: float | None = Field(None, description="by plan.json, if it is of this work and these devices")
+    planned_seconds_high: float | None = None
     agreement: Agreement | None = Field(None, description="comparison with fp32, for a lower precision")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
@@ -314,6 +323,9 @@ class CollectionSummary(_Part):
     )
     fusion: FusionSummary | None = None
     vectors: list[VectorSpec] = Field(default_factory=list, description="the vectors of a point, in the exports")
+    sparse: list[SparseFacts] = Field(
+        default_factory=list, description="each sparse vector, and what is needed to encode queries for it"
+    )
     models: list[ModelSummary] = Field(default_factory=list)
     leases: list[LeaseSummary] = Field(default_factory=list)
     passes: list[PassSummary] = Field(default_factory=list)
@@ -333,6 +345,21 @@ class CollectionSummary(_Part):
     )
     seconds: float = 0.0
 
+    @property
+    def encoding_passes(self) -> list[PassSummary]:
+        """The passes that encode texts with a model."""
+        return [each for each in self.passes if not each.counts_words]
+
+    @property
+    def dense_passes(self) -> list[PassSummary]:
+        """The passes whose vectors are dense, and fused if there are several."""
+        return [each for each in self.passes if each.kind == "dense"]
+
+    @property
+    def dense_models(self) -> list[ModelSummary]:
+        """The models whose vectors are dense."""
+        return [each for each in self.models if each.kind == "dense"]
+
 
 class MissingModel(_Part):
     """A companion that could not be had."""
@@ -341,11 +368,46 @@ class MissingModel(_Part):
     why: str
 
 
+class PlanFigure(_Part):
+    """One number of the plan, beside what it turned out to be."""
+
+    what: str = Field(description="such as tokens, or peak memory")
+    unit: Literal["chunks", "points", "texts", "tokens", "bytes", "seconds"]
+    collection: str | None = Field(None, description="null if it is of the run as a whole")
+    model: str | None = None
+    device: str | None = None
+    planned: float = Field(description="of a range, its geometric mean")
+    planned_low: float | None = Field(None, description="null unless a range was planned")
+    planned_high: float | None = None
+    actual: float
+    off: float | None = Field(None, description="(planned - actual) / actual; null if actual is 0 and planned is not")
+    basis: str = Field("", description="what the plan rests on, if it is an estimate")
+
+
+class PlanSummary(_Part):
+    """The plan that was in the output when the run began, and how far off it was."""
+
+    made_at: str
+    verdict: str
+    same_work: bool = Field(description="whether it is of these chunks, models and options; else there are no figures")
+    same_devices: bool = Field(True, description="else there are no figures of memory and time")
+    why: str = Field("", description="what differs")
+    figures: list[PlanFigure] = Field(default_factory=list)
+
+
 class ChosenModel(_Part):
     """A model as named in the options."""
 
     name: str
     weight: float = 1.0
+
+
+class ChosenSparse(_Part):
+    """A sparse vector as named in the options."""
+
+    method: str
+    model: str | None = None
+    bm25: dict[str, Any] | None = None
 
 
 class RunOptions(_Part):
@@ -356,6 +418,7 @@ class RunOptions(_Part):
     chunks: list[str] = Field(default_factory=list, description="the inputs, as they were given")
     name: str | None = Field(None, description="the name of the only collection, if one was given")
     models: list[ChosenModel] = Field(default_factory=list)
+    sparse: list[ChosenSparse] = Field(default_factory=list)
     mode: str = "auto"
     fusion: str = "named"
     no_ensemble: list[str] = Field(default_factory=list, description="collections for the first model only")
@@ -405,6 +468,7 @@ class RunSummary(_Part):
     devices: list[DeviceSummary] = Field(default_factory=list)
     slowest_batches: list[SlowBatch] = Field(default_factory=list, description="the slowest first")
     collections: list[CollectionSummary] = Field(default_factory=list)
+    plan: PlanSummary | None = Field(None, description="plan and actual side by side; null if there was no plan")
     warnings: list[str] = Field(default_factory=list)
 
     @field_validator("options", mode="before")
@@ -448,7 +512,7 @@ def _cells(collection: CollectionSummary) -> list[object]:
         counts.embedded,
         counts.rejected,
         counts.truncated,
-        ", ".join(f"{each.name} {each.dim}".strip() for each in collection.vectors) or "-",
+        ", ".join(map(str, collection.vectors)) or "-",
         ", ".join(dict.fromkeys(each.model for each in collection.passes)) or "-",
         collection.seconds,
     ]

@@ -30,7 +30,8 @@ class TextEncoder:
     def __init__(self, session: Session, *, queries: bool = False) -> None:
         self._session = session
         self._name = "queries" if queries else "texts"
-        self._plans = [dataclasses.replace(plan, queries=queries) for plan in session.passes_for()]
+        dense = [plan for plan in session.passes_for() if plan.kind == "dense"]
+        self._plans = [dataclasses.replace(plan, queries=queries) for plan in dense]
         self._learned: WorkersLearned = {}
         self._agreements: dict[int, Agreement] = {}
 

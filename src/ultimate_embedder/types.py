@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     import torch
 
-ModelKind = Literal["embedder", "reranker"]
+ModelKind = Literal["embedder", "sparse", "reranker"]
 VectorKind = Literal["dense", "sparse"]
+SparseMethod = Literal["bm25", "splade"]
 ModelSource = Literal["folder", "package", "cache", "download", "refresh"]
 Status = Literal[
     "completed", "partial", "failed", "skipped_no_chunks", "skipped_missing", "skipped_existing", "planned"
 ]
 
 Capability = tuple[int, int]  # compute capability of a card: major, minor
-UNNAMED = ""  # the name of the vector if points have only one
+UNNAMED = ""  # the name of the dense vector if points have only one
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,17 @@ class ResolvedModel:
 
 
 @dataclass(frozen=True)
+class Bm25Settings:
+    """How the words of a text are told apart and weighted; Qdrant's own BM25 takes the same settings."""
+
+    language: str | None = "english"
+    """Of stop words and stemming; None for neither."""
+    tokenizer: str = "word"
+    k: float = 1.2
+    b: float = 0.75
+
+
+@dataclass(frozen=True)
 class PassIdentity:
     """Everything that affects a vector. Two passes with equal identities can share their vectors.
 
@@ -220,12 +232,19 @@ class PassIdentity:
     """What becomes of a text beyond the token limit: `truncate`, or `pool`, the mean of its segments."""
     overlap: int | None = None
     """Tokens that segments share, if they are pooled and it was asked for."""
+    kind: VectorKind = "dense"
+    bm25: Bm25Settings | None = None
+    """How words are counted, if that is what the pass does; the vectors of its store are counts, not weights."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields; how segments are cut is left out where there are none, as in passes of earlier versions."""
+        """Its fields; what earlier versions did not know is left out where it says nothing."""
         fields = dataclasses.asdict(self)
         if self.overlong == "truncate":
             del fields["overlong"], fields["overlap"]
+        if self.kind == "dense":
+            del fields["kind"]
+        if self.bm25 is None:
+            del fields["bm25"]
         return fields
 
 
@@ -236,6 +255,35 @@ class VectorSpec:
     name: str
     dim: int | None
     kind: VectorKind = "dense"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is a list of indices and values."""
+        return self.kind == "sparse"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dim or self.kind}".strip()
+
+
+@dataclass(frozen=True)
+class SparseFacts:
+    """A sparse vector of every point of a collection, and what is needed to encode queries for it."""
+
+    name: str
+    method: SparseMethod
+    fingerprint: str
+    """Of the pass that made it."""
+    model: str
+    digest: str
+    """Of the model's files; for BM25 of what the engine makes of some texts."""
+    modifier: Literal["idf"] | None
+    """What Qdrant multiplies the values of a query with."""
+    values_per_point: float
+    empty: int
+    """Points whose vector has no values: their texts have no known words."""
+    bm25: Bm25Settings | None = None
+    avg_len: float | None = None
+    """Mean number of words of a chunk, by which BM25 has weighted them."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +315,19 @@ class MemorySnapshot:
         cached = self.reserved_bytes - self.allocated_bytes
         under_ceiling = self.ceiling_bytes - self.outside_bytes - self.allocated_bytes
         return max(0, min(self.free_bytes + cached, under_ceiling))
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """A device that a run may use."""
+
+    name: str
+    hardware: str
+    """What it is, as its maker calls it."""
+    workers: int
+    """How many batches are computed there at the same time."""
+    total_bytes: int
+    ceiling_bytes: int
 
 
 @dataclass(frozen=True)

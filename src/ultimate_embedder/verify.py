@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,12 +22,20 @@ from ultimate_embedder.export import (
     read_export_journal,
     read_uploads,
 )
-from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
-from ultimate_embedder.models import Encoder, SegmentCutter, load_encoder, row_cosines
+from ultimate_embedder.find import encode_texts, read_evaluations, resolve_same_model, summary_fusion
+from ultimate_embedder.models import (
+    Encoder,
+    SegmentCutter,
+    WordCounter,
+    load_encoder,
+    load_sparse_model,
+    row_cosines,
+)
 from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
+from ultimate_embedder.sparse import SparseVectors, sparse_cosines, sparse_from_dense, sparse_from_rows
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
-from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.types import ModelKind, PassIdentity, SparseFacts
 from ultimate_embedder.vectors import (
     UNNAMED,
     Vectors,
@@ -38,6 +46,7 @@ from ultimate_embedder.vectors import (
     read_identity,
     read_ledger,
     token_problems,
+    weigh_counts,
 )
 
 LEAST_COSINE = {"float32": 0.9999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.9}
@@ -74,6 +83,7 @@ def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
             verifier.not_checked(collection.name, "no vectors are recomputed while its files are damaged")
         elif sample:
             verifier.compare(collection)
+    found.damaged += _damaged_evaluations(output)
     for entry in summary.collections if summary else ():
         if entry.status == "completed" and entry.collection not in output.collections:
             verifier.not_checked(entry.collection, "its folder is missing")
@@ -90,6 +100,16 @@ def _damaged_passes(collection: CollectionOutput, found: Verification) -> Iterat
         notes = (read_agreement(folder), overflow_note(folder))
         yield from (str(note) for note in notes if isinstance(note, Damaged))
     yield from token_problems(collection.store)
+
+
+def _damaged_evaluations(output: Output) -> list[str]:
+    """What is damaged of what `evaluate` keeps: it is computed again by the next one."""
+    problems = [
+        each for collection in output for stored in collection.query_passes for each in pass_problems(stored.folder)
+    ]
+    evaluated = read_evaluations(output)
+    problems += [str(evaluated)] if isinstance(evaluated, Damaged) else []
+    return [f"{problem}; run evaluate again" for problem in problems]
 
 
 def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
@@ -121,6 +141,8 @@ class _Sample:
     texts: list[str]
     exported: Vectors | None = None
     """By name, one row per text; None if the texts are not from the points file."""
+    sparse: Mapping[str, tuple[SparseFacts, SparseVectors]] = field(default_factory=dict)
+    """The same for sparse vectors, by fingerprint of the pass."""
 
     @property
     def keys(self) -> np.ndarray:
@@ -166,12 +188,46 @@ class _Verifier:
             return
         recomputed: dict[str, _Recomputed] = {}
         for stored in passes:
+            identity = read_identity(stored.folder)
             try:
-                recomputed[stored.fingerprint] = self._compare_stored(collection, stored, sample)
+                if identity is not None and identity.kind == "sparse":
+                    self._compare_sparse(collection, stored, identity, sample)
+                else:
+                    recomputed[stored.fingerprint] = self._compare_stored(collection, stored, sample)
             except UltimateEmbedderError as error:
                 self.not_checked(collection.name, error)
         if sample.exported is not None:
             self._compare_exported(collection, sample, sample.exported, recomputed)
+
+    def _compare_sparse(
+        self, collection: CollectionOutput, stored: PassOutput, identity: PassIdentity, sample: _Sample
+    ) -> None:
+        """Compare sparse vectors: those that are stored, and those that were exported of this pass."""
+        store = VectorStore(collection.store, identity, read_only=True)
+        held = np.flatnonzero(store.holds(sample.keys))
+        if not len(held):
+            raise ModelError(f"none of the sampled texts has a vector in {stored.folder} ({identity.model})")
+        texts = [sample.texts[row] for row in held]
+        ours = self._recompute_sparse(store, identity, texts)
+        self._found.vectors += len(texts)
+        cosines = sparse_cosines(ours, store.read(sample.keys[held]))
+        self._note_cosines(stored.folder, identity.model, texts, cosines, identity)
+        if found := sample.sparse.get(stored.fingerprint):
+            facts, exported = found
+            if facts.bm25 is not None and facts.avg_len is not None:
+                ours = weigh_counts(ours, facts.bm25, facts.avg_len)
+            cosines = sparse_cosines(ours, exported.take(held))
+            self._note_cosines(collection.points_file, facts.name, texts, cosines, identity)
+
+    def _recompute_sparse(self, store: VectorStore, identity: PassIdentity, texts: list[str]) -> SparseVectors:
+        if identity.bm25 is not None:
+            counter = WordCounter(identity.bm25)
+            if counter.digest() != identity.model_digest:
+                raise ModelError("the installed qdrant-edge-py tells words apart in another way than the one before")
+            return counter.count(texts)
+        encoder = self._encoder(store, identity)
+        cutter = SegmentCutter(encoder, identity.overlap) if identity.overlong == "pool" else None
+        return sparse_from_dense(encode_texts(encoder, texts, cutter=cutter))
 
     def _compare_stored(self, collection: CollectionOutput, stored: PassOutput, sample: _Sample) -> _Recomputed:
         identity = read_identity(stored.folder)
@@ -211,8 +267,13 @@ class _Verifier:
     def _note_mismatches(
         self, path: Path, name: str, texts: list[str], ours: np.ndarray, theirs: np.ndarray, identity: PassIdentity
     ) -> None:
+        self._note_cosines(path, name, texts, row_cosines(ours, theirs), identity)
+
+    def _note_cosines(
+        self, path: Path, name: str, texts: list[str], cosines: np.ndarray, identity: PassIdentity
+    ) -> None:
         which = f"{name} vector" if name else "vector"
-        for text, cosine in zip(texts, row_cosines(ours, theirs), strict=True):
+        for text, cosine in zip(texts, cosines, strict=True):
             if not cosine >= _least_cosine(identity):
                 self._found.mismatches += 1
                 words = f"the {which} of {text[:40]!r} does not match its text (cosine {cosine:.4f})"
@@ -224,20 +285,23 @@ class _Verifier:
         """The expected vectors of the sampled texts in the points file, and the passes they are made from."""
         entry = self._entry(collection.name)
         if self._summary is None or entry is None or entry.status == "skipped_existing":
-            if len(recomputed) < len(collection.passes):
+            identities = [read_identity(stored.folder) for stored in collection.passes]
+            if len(recomputed) < sum(each is None or each.kind == "dense" for each in identities):
                 raise ModelError("there is no summary that says which of the stored vectors it was made from")
             return _fuse_without_summary(exported, list(recomputed.values()))
         if entry.status != "completed":
             raise ModelError("the last run did not complete, so the file may be of an earlier run")
-        missing = [each.model for each in entry.passes if each.fingerprint not in recomputed]
+        missing = [each.model for each in entry.dense_passes if each.fingerprint not in recomputed]
         if missing:
             raise ModelError(f"vectors of {', '.join(missing)} were not recomputed")
-        made_of = [recomputed[each.fingerprint] for each in entry.passes]
+        made_of = [recomputed[each.fingerprint] for each in entry.dense_passes]
         return summary_fusion(self._summary, entry).fuse([each.vectors for each in made_of]), made_of
 
     def _encoder(self, store: VectorStore, identity: PassIdentity) -> Encoder:
         """The model of a pass, in fp32 on the CPU; its files and its prompt must not have changed."""
-        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access)
+        is_sparse = identity.kind == "sparse"
+        kind: ModelKind = "sparse" if is_sparse else "embedder"
+        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access, kind=kind)
         facts = store.encoder_facts
         max_tokens, token_cap = identity.max_tokens, None
         if facts is not None:
@@ -245,8 +309,10 @@ class _Verifier:
         elif self._pass_summary(store.folder.name) and self._summary and (options := self._summary.options):
             max_tokens, token_cap = options.max_tokens, options.token_cap
         key = (model.digest, max_tokens, token_cap)
-        if key not in self._encoders:
-            trusted = self._access.trusted
+        trusted = self._access.trusted
+        if key not in self._encoders and is_sparse:
+            self._encoders[key] = load_sparse_model(model, "float32", max_tokens, trusted, token_cap=token_cap)
+        elif key not in self._encoders:
             self._encoders[key] = load_encoder(model, "float32", "cpu", max_tokens, trusted, token_cap=token_cap)
         encoder = self._encoders[key]
         if facts is not None and facts.document_prompt != encoder.document_prompt:
@@ -310,7 +376,7 @@ def _fuse_without_summary(exported: Vectors, passes: list[_Recomputed]) -> tuple
 def _from_points(points: PointsFile, count: int) -> _Sample:
     chosen = set(random.sample(range(points.points), min(count, points.points)))
     texts: list[str] = []
-    vectors: dict[str, list[np.ndarray]] = {spec.name: [] for spec in points.vectors}
+    vectors: dict[str, list[Any]] = {spec.name: [] for spec in points.vectors}
     start = 0
     for ids, matrices, payloads in points.batches(READ_ROWS):
         for row in range(len(ids)):
@@ -319,7 +385,8 @@ def _from_points(points: PointsFile, count: int) -> _Sample:
                 for name, matrix in matrices.items():
                     vectors[name].append(matrix[row])
         start += len(ids)
-    return _Sample(texts, {name: np.array(rows) for name, rows in vectors.items()})
+    sparse = {each.fingerprint: (each, sparse_from_rows(vectors.pop(each.name))) for each in points.sparse}
+    return _Sample(texts, {name: np.array(rows) for name, rows in vectors.items()}, sparse)
 
 
 def _choose(items: Iterable[Item], count: int) -> list[Item]:

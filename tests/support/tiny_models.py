@@ -12,8 +12,9 @@ from typing import Any, Literal
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sparse_encoder.modules import Router, SparseStaticEmbedding, SpladePooling
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 Architecture = Literal["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3", "modernbert"]
@@ -107,6 +108,61 @@ def overflowing_model(token: str = "~", *, hidden: int = 64, layers: int = 3, ma
     weights[embeddings][number] = torch.finfo(torch.float16).max
     weights[added] *= 16  # more than half of the step between the largest numbers
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@functools.cache
+def tiny_splade(
+    architecture: Literal["bert", "distilbert"] = "bert",
+    *,
+    hidden: int = 64,
+    layers: int = 3,
+    max_tokens: int = 512,
+    vocabulary: int = 256 + len(SPECIAL),
+    pooling: Literal["max", "sum"] = "max",
+    activation: Literal["relu", "log1p_relu"] = "relu",
+    prompts: bool = False,
+) -> Path:
+    """The folder of a small random SPLADE: a masked language model whose logits are pooled over the tokens.
+
+    More `vocabulary` than the tokenizer has makes the last layer as large as it is in real ones.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"tiny-splade-{architecture}-")) / "tiny-splade"
+    base = folder.with_name("base")
+    torch.manual_seed(7)
+    config = _config("bert", hidden, layers, max_tokens)
+    if architecture == "distilbert":
+        sizes = {"dim": hidden, "hidden_dim": hidden * 4, "n_layers": layers, "n_heads": 4, "initializer_range": 0.2}
+        sizes |= {"max_position_embeddings": max_tokens, "pad_token_id": SPECIAL.index("<pad>")}
+        config = transformers.AutoConfig.for_model("distilbert", **sizes)
+    config.vocab_size = vocabulary
+    auto_model: Any = transformers.AutoModelForMaskedLM
+    model = auto_model.from_config(config).eval()
+    with torch.no_grad():  # most logits are below 0, as those of trained ones are
+        model.get_output_embeddings().bias -= 1.5
+    model.save_pretrained(base)
+    _tokenizer("bert" if architecture == "bert" else "mpnet", max_tokens).save_pretrained(base)
+    encoder = SparseEncoder(
+        modules=[
+            Transformer(str(base), transformer_task="fill-mask", max_seq_length=max_tokens),
+            SpladePooling(pooling_strategy=pooling, activation_function=activation),
+        ],
+        prompts={"query": "find: ", "document": "passage: "} if prompts else None,
+        device="cpu",
+    )
+    encoder.save(str(folder))
+    return folder
+
+
+@functools.cache
+def tiny_inference_free() -> Path:
+    """The folder of a sparse encoder that looks the weights of a query's tokens up, and computes those of documents."""
+    folder = Path(tempfile.mkdtemp(prefix="tiny-inference-free-")) / "tiny-inference-free"
+    documents = SparseEncoder(str(tiny_splade()), device="cpu")
+    weights = torch.rand(256 + len(SPECIAL), generator=torch.Generator().manual_seed(7))
+    queries = SparseStaticEmbedding(documents.tokenizer, weight=weights, frozen=True)
+    router = Router.for_query_document(query_modules=[queries], document_modules=list(documents))
+    SparseEncoder(modules=[router], device="cpu").save(str(folder))
     return folder
 
 

@@ -142,7 +142,6 @@ class KaggleExportConfig(_OldConfig):
 
     without_effect: ClassVar[Mapping[str, str]] = {
         "export_faiss": "there is no FAISS export; vectors are exported for Qdrant and as .npy",
-        "export_sparse_jsonl": "there are no sparse vectors",
         "compress_embeddings": "vectors are not compressed",
     }
 

@@ -28,6 +28,8 @@ PRECISIONS = {
     "int8": "int8",
 }  # auto: half precision on GPUs, fp32 on a CPU
 
+OLD_BM25 = ("bm25", "qdrant-bm25", "qdrant/bm25")
+
 
 def ensemble_options(
     model_name: str, enabled: bool, config: EnsembleConfig, companions: Sequence[str]
@@ -52,6 +54,14 @@ def ensemble_options(
         "warm_cache": config.warm_cache_after_release,
         "allow_missing_companions": config.allow_missing_companions,
     }
+
+
+def sparse_options(enabled: bool, models: Sequence[str]) -> dict[str, Any]:
+    """Sparse vectors: BM25, unless models are named; Qdrant's names for BM25 are known."""
+    if not enabled:
+        return {}
+    words = ["bm25" if name.lower() in OLD_BM25 else f"splade={name}" for name in models or ("bm25",)]
+    return {"sparse": list(dict.fromkeys(words))}
 
 
 def hardware_options(config: KaggleGPUConfig, environment: OldEnvironment, force_cpu: bool) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def results_of(
     summary: RunSummary, done: list[CollectionSummary], embeddings: np.ndarray, seconds: float
 ) -> dict[str, Any]:
     """The results of a run, as notebooks read them."""
-    passes = [each for collection in done for each in collection.passes]
+    passes = [each for collection in done for each in collection.dense_passes]
     largest = max(passes, key=lambda each: each.batch_rows)
     return {
         "total_embeddings_generated": len(embeddings),
@@ -71,7 +71,7 @@ def results_of(
         "gpu_count": len(_gpus_that_worked(passes)),
         "precision": OLD_DTYPES.get(passes[0].dtype, passes[0].dtype),
         "model_used": passes[0].model,
-        "models_executed": list(dict.fromkeys(each.model for each in passes)),
+        "models_executed": list(dict.fromkeys(each.model for collection in done for each in collection.passes)),
         "ensemble_mode": OLD_MODES.get(summary.ensemble_mode, summary.ensemble_mode),
         "embedding_memory_mb": embeddings.nbytes / 1e6,
         "target_collections": {each.collection: each.target_qdrant_collection for each in done},

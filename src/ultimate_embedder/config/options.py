@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ultimate_embedder.config.fields import FieldChoice
 from ultimate_embedder.config.hub import HubAccess
 from ultimate_embedder.config.inputs import InMemory, Input
+from ultimate_embedder.config.sparse import SparseChoice
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import HnswGraph
@@ -57,6 +58,7 @@ class RunConfig:
     collections: tuple[str, ...]
     fields: FieldChoice
     models: tuple[ModelChoice, ...]
+    sparse: tuple[SparseChoice, ...]
     mode: str
     fusion: str
     parallelism: str

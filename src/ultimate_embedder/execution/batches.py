@@ -68,6 +68,12 @@ class EncodedBatch:
     """When its forward began: seconds since 1970."""
 
 
+def not_finite(vectors: np.ndarray) -> np.ndarray:
+    """Mark vectors that are not finite. Sparse vectors may be empty, and of any length."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(~np.isfinite(vectors.sum(axis=1)))
+
+
 def bad_rows(vectors: np.ndarray, unit_norm: bool) -> np.ndarray:
     """Mark vectors that cannot be right: not finite, of no length, or not of length one where they must be."""
     with np.errstate(over="ignore", invalid="ignore"):

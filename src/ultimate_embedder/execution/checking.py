@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from ultimate_embedder.execution.batches import StartedBatch, bad_rows
+from ultimate_embedder.execution.batches import StartedBatch, bad_rows, not_finite
 from ultimate_embedder.execution.host import encode_on_host
 from ultimate_embedder.execution.ladder import FP32_RERUN, Report
 from ultimate_embedder.locks import OrderedLock, Rank
@@ -99,6 +99,6 @@ class VectorCheck:
         return shorten(vectors, self.dim)
 
 
-def default_check(unit_norm: bool) -> Callable[[np.ndarray], np.ndarray]:
+def default_check(encoder: LoadedModel) -> Callable[[np.ndarray], np.ndarray]:
     """Marks vectors that are not finite, of no length, or not of length one where they must be."""
-    return partial(bad_rows, unit_norm=unit_norm)
+    return not_finite if encoder.kind == "sparse" else partial(bad_rows, unit_norm=encoder.unit_norm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class TextSource(Protocol):
 class VectorSink(Protocol):
     """Where vectors go."""
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
-        """Take the vectors of some texts; `truncated` marks texts beyond the token limit."""
+    def append(self, keys: np.ndarray, vectors: Any, overlong: np.ndarray) -> None:
+        """Take the vectors of some texts, or `SparseVectors`; `overlong` marks texts beyond the token limit."""
         ...
 
     def seal(self) -> None:

@@ -8,10 +8,11 @@ kinds of decisions that are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,8 +25,12 @@ from ultimate_embedder.models import (
     TokenizedTexts,
     attention_in_pieces,
     chunked_feed_forward,
+    small_pieces,
     where_applicable,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -169,21 +174,29 @@ def _retry(situation: Situation) -> Climbed:
 
 
 def _chunk(situation: Situation) -> Climbed:
-    with chunked_feed_forward(situation.encoder.model):
+    model = situation.encoder.model
+    with where_applicable(small_pieces(model)), chunked_feed_forward(model):
         return situation.forward()
 
 
 def _attention(situation: Situation) -> Climbed:
     model = situation.encoder.model
-    with attention_in_pieces(model), where_applicable(chunked_feed_forward(model)):
+    with attention_in_pieces(model), _small_tokens(model):
         return situation.forward()
+
+
+@contextlib.contextmanager
+def _small_tokens(model: torch.nn.Module) -> Iterator[None]:
+    """Feed-forward and vocabulary head a few tokens at a time, where the model has them."""
+    with where_applicable(small_pieces(model)), where_applicable(chunked_feed_forward(model)):
+        yield
 
 
 def _stream(situation: Situation) -> Climbed:
     model = situation.encoder.model
 
     def forward() -> Climbed:
-        with situation.streaming(), where_applicable(chunked_feed_forward(model)):
+        with situation.streaming(), _small_tokens(model):
             return situation.forward()
 
     try:
@@ -210,7 +223,7 @@ LADDER: tuple[Rung, ...] = (
     ),
     BISECT,
     RETRY,
-    Rung("oom_chunk", "the feed-forward is run a few tokens at a time", _chunk),
+    Rung("oom_chunk", "the feed-forward, and a vocabulary head, are run a few tokens at a time", _chunk),
     Rung("oom_attention", "attention too is run a few tokens at a time", _attention),
     STREAM,
     CPU,

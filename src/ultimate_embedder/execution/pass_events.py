@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.batching import count_lengths
+from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.events import (
     BatchEncoded,
     BatchStalled,
@@ -82,6 +84,8 @@ class PassEvents:
                 batch_rows_limit=self.plan.batch_rows,
                 max_tokens=facts.max_tokens if facts else None,
                 document_prompt=facts.document_prompt if facts else None,
+                kind=self.plan.kind,
+                counts_words=self.plan.counts_words,
             )
         )
 
@@ -145,6 +149,37 @@ class PassEvents:
         if not (started.measured_bytes and started.predicted_bytes and self._done.is_settled(device)):
             return None
         return abs(started.predicted_bytes - started.measured_bytes) / started.measured_bytes
+
+    def counted(self, texts: int, words: int, seconds: float) -> None:
+        """The words of some texts were counted, on the host."""
+        self._done.add({"cpu": texts})
+        memory = CpuDevice().snapshot()
+        self._emit(
+            BatchEncoded(
+                collection=self.collection,
+                model=self.plan.name,
+                model_pass=self.plan.number,
+                batch_index=next(self._batch_numbers),
+                device="cpu",
+                dtype=self.plan.identity.dtype,
+                rows=texts,
+                texts=texts,
+                planned_rows=texts,
+                tokens=words,
+                padded_tokens=words,
+                longest=0,
+                bad_rows=0,
+                packed=False,
+                fp32_rows=0,
+                predicted_bytes=0,
+                measured_bytes=0,
+                wait_seconds=0.0,
+                forward_seconds=seconds,
+                memory_before=memory,
+                memory=memory,
+                began=time.time() - seconds,
+            )
+        )
 
     def mitigated(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
         """The course was changed."""

@@ -11,8 +11,11 @@ from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan
-from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.types import PassIdentity, VectorSpec
 from ultimate_embedder.vectors import VectorStore, earlier_identities, fingerprint
+
+NUMBER_BYTES = 4  # float32
+SPARSE_BYTES = 8 * 256  # an index and a value for each of 256 words, as SPLADE models give for a paragraph
 
 
 def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -> VectorStore:
@@ -24,7 +27,7 @@ def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -
     store = VectorStore(root, plan.identity)
     taken_over = [_resume(store, collection, config.resume_from)] if config.resume_from is not None else []
     same_model = [other for other in others if other.model == plan.identity.model and other != plan.identity]
-    if store.dim is None and same_model:
+    if store.is_empty and same_model:
         store.notes.append(f"a new pass is started: {_difference(same_model[-1], plan.identity)}")
     for note in (*store.notes, *filter(None, taken_over)):
         emit(Warned(collection=collection, message=note))
@@ -46,6 +49,11 @@ def _difference(before: PassIdentity, now: PassIdentity) -> str:
     old, new = dataclasses.asdict(before), dataclasses.asdict(now)
     changed = [f"{name} was {old[name]!r} and is {new[name]!r}" for name in new if old[name] != new[name]]
     return "; ".join(changed)
+
+
+def vector_bytes(spec: VectorSpec) -> int:
+    """What a vector takes in a store; of a sparse one, what it is expected to."""
+    return NUMBER_BYTES * spec.dim if spec.dim is not None else SPARSE_BYTES
 
 
 def require_room(folder: Path, needed_bytes: int, chunks: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.execution.batches import EncodedBatch, bad_rows
+from ultimate_embedder.execution.batches import EncodedBatch, bad_rows, not_finite
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import SegmentRows
@@ -26,8 +26,10 @@ class TextVectors:
 class SegmentPool:
     """Keeps vectors of segments until those of a whole text are there; may be used from any thread."""
 
-    def __init__(self, *, normalize: bool) -> None:
+    def __init__(self, *, normalize: bool, sparse: bool = False) -> None:
+        """`sparse` vectors are pooled like those of tokens in a model: the largest value of each word counts."""
         self._normalize = normalize
+        self._sparse = sparse
         self._waiting: dict[TextKey, dict[int, np.ndarray | None]] = {}
         """By text: the vectors of its rows; None for one that is unusable."""
         self._lock = OrderedLock("segments", Rank.COUNTS)
@@ -61,5 +63,8 @@ class SegmentPool:
         vectors = [vector for row in rows if (vector := by_row[row]) is not None]
         if len(vectors) < len(rows):
             return None
+        if self._sparse:
+            largest = np.max(vectors, axis=0)
+            return None if not_finite(largest[None])[0] else largest
         pooled = pool_segments(np.array(vectors), segments.weights[rows], normalize=self._normalize)
         return None if bad_rows(pooled[None], unit_norm=False)[0] else pooled

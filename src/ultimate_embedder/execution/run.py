@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ultimate_embedder.chunks import TextRows
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import DevicesLostError
@@ -18,10 +16,10 @@ from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, COMPANION_TO_GP
 from ultimate_embedder.execution.lost_devices import tell_lost, tell_none_left
 from ultimate_embedder.execution.overlong import count_stored, find_texts
 from ultimate_embedder.execution.pass_events import PassEvents
-from ultimate_embedder.execution.pass_store import require_room
+from ultimate_embedder.execution.pass_store import require_room, vector_bytes
 from ultimate_embedder.execution.precision_check import check_precision
 from ultimate_embedder.execution.shared_tokens import share_tokens
-from ultimate_embedder.execution.windows import TableTexts
+from ultimate_embedder.execution.windows import TableTexts, first_occurrences
 from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import (
@@ -32,13 +30,12 @@ from ultimate_embedder.planning import (
     Rows,
     Stage,
     StepResult,
-    choose_mode,
     plan_stages,
+    settle_mode,
 )
 from ultimate_embedder.session import Session
+from ultimate_embedder.types import VectorSpec
 from ultimate_embedder.vectors import EncoderFacts, PassVectors, delete_tokens, fingerprint
-
-NUMBER_BYTES = 4  # float32
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,8 @@ class CollectionWork:
     table: TextRows
     plans: Sequence[PassPlan]
     stores: Sequence[PassVectors]
-    export_bytes: Callable[[int], int] | None
-    """What the exports will take on disk, by the dimension of the vectors; None if nothing is kept on disk."""
+    export_bytes: Callable[[VectorSpec], int] | None
+    """What the exports will take on disk if points have this vector; None if nothing is kept on disk."""
 
     @property
     def in_memory(self) -> bool:
@@ -162,13 +159,14 @@ def _begin_again(collection: CollectionWork, narrow: Sequence[PassWork], session
 
 
 def _report_mode(mode: str, why: str, collection: CollectionWork, session: Session) -> None:
+    dense = [plan for plan in collection.plans if plan.kind == "dense"]
     session.emit(
         ModeChosen(
             collection=collection.name,
             mode=mode,
             why=why,
-            fusion=session.config.fusion if len(collection.plans) > 1 else "none",
-            weights={plan.name: plan.weight for plan in collection.plans},
+            fusion=session.config.fusion if len(dense) > 1 else "none",
+            weights={plan.name: plan.weight for plan in dense},
         )
     )
 
@@ -178,7 +176,7 @@ def _works(collection: CollectionWork, emit: Emit, events: dict[int, PassEvents]
 
     `events` are those of passes that are planned again: their batches are counted on.
     """
-    first = _first_occurrences(collection.table.keys)
+    first = first_occurrences(collection.table.keys)
     works = []
     for plan, store in zip(collection.plans, collection.stores, strict=True):
         texts = TableTexts(collection.table, first & ~store.holds(collection.table.keys))
@@ -203,17 +201,14 @@ def _choose_mode(
     executor: Executor,
     config: RunConfig,
 ) -> tuple[str, str]:
-    if len(works) == 1:
-        return "single", "there is one model"
-    if config.mode != "auto":
-        return config.mode, "asked for"
-    if not waiting:
-        return "exclusive", "all vectors are stored: nothing is to be encoded"
-    if len(waiting) == 1:
-        return "exclusive", f"only {waiting[0].name} has texts to encode"
-    cards = [room for room in rooms if room.has_ceiling]
-    needs = [executor.memory_need(plan) for plan in waiting] if cards else []
-    return choose_mode(needs, cards, share=config.companions == "share")
+    return settle_mode(
+        config.mode,
+        len(works),
+        [plan.name for plan in waiting],
+        [room for room in rooms if room.has_ceiling],
+        lambda: [executor.memory_need(plan) for plan in waiting],
+        share=config.companions == "share",
+    )
 
 
 def _run_stage(
@@ -302,15 +297,15 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
     new_texts = work.texts.count(collection.rows)
     if new_texts and session.stop.reason is None:
         encoder = session.load(plan)
-        dim = plan.identity.dim or encoder.dim
         if collection.export_bytes is not None:
-            needed_bytes = new_texts * dim * NUMBER_BYTES + collection.export_bytes(dim)
+            spec = VectorSpec(plan.name, None if plan.kind == "sparse" else plan.identity.dim or encoder.dim, plan.kind)
+            needed_bytes = new_texts * vector_bytes(spec) + collection.export_bytes(spec)
             here = Output(session.config.output).collection(collection.name)
             require_room(here.store, needed_bytes, len(collection.table))
         store.describe_encoder(EncoderFacts(encoder.max_tokens, encoder.document_prompt))
         if not work.events.overlong.tokens:  # else they are counted: the pass goes on after its devices were lost
             keys = collection.table.keys
-            stored = TableTexts(collection.table, _first_occurrences(keys) & store.overlong(keys))
+            stored = TableTexts(collection.table, first_occurrences(keys) & store.overlong(keys))
             count_stored(stored, collection.rows, encoder, work.events.overlong)
     texts = collection.table.distinct_texts()
     work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
@@ -336,10 +331,3 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
         overlong=int(store.overlong(keys).sum()),
         lost_most=find_texts(collection.table, work.events.overlong.longest),
     )
-
-
-def _first_occurrences(keys: np.ndarray) -> np.ndarray:
-    first = np.zeros(len(keys), bool)
-    if len(keys):
-        first[np.unique(keys, axis=0, return_index=True)[1]] = True
-    return first

@@ -53,7 +53,8 @@ def split_overlong(
     loaded: LoadedChunks, spool: Path, plans: Sequence[PassPlan], collection: str, session: Session
 ) -> LoadedChunks:
     """The chunks, each in segments that fit all models; the models are loaded for their tokenizers."""
-    cutters = [SegmentCutter(session.load(plan), session.config.overlap) for plan in plans]
+    # counting words needs no limit
+    cutters = [SegmentCutter(session.load(plan), session.config.overlap) for plan in plans if not plan.counts_words]
     started = time.perf_counter()
     split = split_chunks(loaded, spool, EnsembleSplitter(cutters, session.stop))
     session.emit(

@@ -73,6 +73,14 @@ class TableTexts:
             yield self._table.keys[numbers], texts
 
 
+def first_occurrences(keys: np.ndarray) -> np.ndarray:
+    """A mask of the rows whose text no earlier row has."""
+    first = np.zeros(len(keys), bool)
+    if len(keys):
+        first[np.unique(keys, axis=0, return_index=True)[1]] = True
+    return first
+
+
 def _window_end(row: int) -> int:
     """The row of the table at which the window of `row` ends."""
     for end in FIRST_WINDOWS:

@@ -65,7 +65,7 @@ class Worker:
         self._busy = OrderedLock(f"worker on {device.name}", Rank.WORKER, place)
         self._fp32_encoder = fp32_encoder
         self._report = report
-        is_bad = is_bad or default_check(encoder.unit_norm)
+        is_bad = is_bad or default_check(encoder)
         self._check = VectorCheck(fp32_encoder, report, is_bad, dim, encoder.unit_norm, overflow)
         self._packs = packs
         self._reduced = False

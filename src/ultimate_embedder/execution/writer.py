@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ MOST_WAITING = 8  # batches; then whoever computes waits for the disk after all,
 
 class _Rows(NamedTuple):
     keys: np.ndarray
-    vectors: np.ndarray
+    vectors: Any
     truncated: np.ndarray
 
 
@@ -44,7 +44,7 @@ class VectorWriter:
         if self._error is not None and error is None:
             raise self._error
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: Any, overlong: np.ndarray) -> None:
         """Hand over the vectors of a batch; raises what went wrong with an earlier one."""
         if self._error is not None:
             raise self._error

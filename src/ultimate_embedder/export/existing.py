@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.journal import read_export_journal
+from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.export.write import has_exports, has_graph
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.output import CollectionOutput
-from ultimate_embedder.types import ExportedFile, HnswGraph, SplitCounts, VectorSpec
+from ultimate_embedder.types import ExportedFile, HnswGraph, SparseFacts, SplitCounts, VectorSpec
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.points_file import PointsFile
@@ -31,6 +32,7 @@ class ExistingExports:
     passes: tuple[str, ...]
     """Fingerprints of the passes."""
     vectors: tuple[VectorSpec, ...]
+    sparse: tuple[SparseFacts, ...]
     target: str | None
     problems: tuple[str, ...]
     """What is not known of the exports, or not right with them."""
@@ -41,12 +43,16 @@ class ExistingExports:
         return self.embedded + self.rejected - self.split.added
 
 
-def find_exports(folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = None) -> ExistingExports | None:
-    """The exports of these kinds, if a collection has them all, with this search graph if one is given."""
+def find_exports(
+    folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = None, sparse: Sequence[str] = ()
+) -> ExistingExports | None:
+    """The exports of these kinds, if a collection has them all, with this search graph and these sparse vectors."""
     if not has_exports(folder, kinds):
         return None
     journal = read_export_journal(folder)
     if hnsw and any(find_export(kind).write_with_graph and not has_graph(journal[kind], hnsw) for kind in kinds):
+        return None
+    if any(name not in _sparse_names(journal[kind]) for kind in kinds for name in sparse):
         return None
     wanted = {kind: journal[kind] for kind in kinds}
     # kinds are written in their order: where a run was stopped between them, the first are the latest
@@ -63,6 +69,7 @@ def find_exports(folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = No
         distinct_texts=latest.get("distinct_texts", 0),
         passes=tuple(latest.get("passes", ())),
         vectors=_vectors(latest, points),
+        sparse=read_sparse_facts(latest.get("sparse")),
         target=latest.get("target", points.target if points else None),
         problems=tuple(_problems(wanted)),
     )
@@ -72,6 +79,10 @@ def _exported(kind: str, folder: Path, noted: dict[str, Any], rows: int) -> Expo
     path = folder / noted["name"]
     size = noted["size_bytes"] if "size_bytes" in noted else size_bytes(path)
     return ExportedFile(kind, path, size, noted.get("sha256", ""), noted.get("rows", rows))
+
+
+def _sparse_names(noted: dict[str, Any]) -> list[str]:
+    return [each["name"] for each in noted.get("sparse", ())]
 
 
 def _vectors(noted: dict[str, Any], points: PointsFile | None) -> tuple[VectorSpec, ...]:

@@ -12,11 +12,11 @@ from ultimate_embedder.events import Emit
 from ultimate_embedder.types import HnswGraph, VectorSpec
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ultimate_embedder.export.points import Points
 
-    PointBatches = Iterable[tuple[Sequence[str], Mapping[str, np.ndarray], Sequence[Any]]]
+    NamedVectors = Mapping[str, Any]
+    """The vectors of some points by name, a row for each point: arrays, and `SparseVectors`."""
+    PointBatches = Iterable[tuple[Sequence[str], NamedVectors, Sequence[Any]]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ExportSize:
 
     rows: int
     vector_bytes: int
-    """The vectors in float32."""
+    """The dense vectors in float32."""
     json_bytes: int = 0
     """The payloads as JSON."""
     zstd_bytes: int = 0
@@ -34,6 +34,8 @@ class ExportSize:
     """The payloads one by one, compressed, in blocks of 128 bytes."""
     graph: HnswGraph | None = None
     """The search graph that is built."""
+    sparse_bytes: int = 0
+    """Indices and values of the sparse vectors."""
 
 
 class UnreadableError(OutputError):
@@ -63,6 +65,8 @@ class ExportFormat:
     """Estimates the bytes that it takes on the disk."""
     write_with_graph: Callable[[Points, Path, HnswGraph, Emit], None] | None = None
     """The same with a search graph, for a format that has one; it tells how it goes on."""
+    holds_sparse: bool = True
+    """Whether sparse vectors are in it."""
     by_default: bool = True
     """Whether it is written when `--export` is not given."""
     passing_files: tuple[str, ...] = ()

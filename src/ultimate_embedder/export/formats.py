@@ -15,6 +15,7 @@ EXPORTS: tuple[ExportFormat, ...] = (npy.EXPORT, parquet.EXPORT, jsonl.EXPORT, q
 EXPORT_KINDS: tuple[str, ...] = tuple(export.kind for export in EXPORTS)
 DEFAULT_EXPORTS: tuple[str, ...] = tuple(export.kind for export in EXPORTS if export.by_default)
 FLOAT32_BYTES = 4
+SPARSE_BYTES = 8 * 256  # expected, of a vector: an index and a value for each of 256 words
 
 
 def find_export(kind: str) -> ExportFormat:
@@ -23,8 +24,14 @@ def find_export(kind: str) -> ExportFormat:
     return by_kind[one_of(kind, tuple(by_kind), "--export")]
 
 
+def sparse_exports() -> tuple[str, ...]:
+    """The kinds of exports that have sparse vectors."""
+    return tuple(export.kind for export in EXPORTS if export.holds_sparse)
+
+
 def estimate_export_bytes(kinds: Sequence[str], payloads: ExportSize, vectors: Sequence[VectorSpec]) -> int:
     """The disk space that these exports need for points with these payloads and vectors."""
     numbers = payloads.rows * sum(spec.dim or 0 for spec in vectors)
-    size = replace(payloads, vector_bytes=numbers * FLOAT32_BYTES)
+    sparse = payloads.rows * sum(spec.is_sparse for spec in vectors)
+    size = replace(payloads, vector_bytes=numbers * FLOAT32_BYTES, sparse_bytes=sparse * SPARSE_BYTES)
     return sum(find_export(kind).size(size) for kind in kinds)

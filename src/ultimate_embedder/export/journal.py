@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ultimate_embedder.export.sparse_facts import parse_sparse_facts, sparse_record
 from ultimate_embedder.names import name_problem
 from ultimate_embedder.output import CollectionOutput, export_name_problem
 from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, write_state
@@ -77,6 +78,7 @@ def _entry(fields: Fields) -> dict[str, Any]:
         "origin": lambda name: fields.inner(name).values(),  # checked by whoever compares it
         "hnsw": fields.text,
         "vectors": lambda name: [_vector(each) for each in fields.inner_list(name)],
+        "sparse": lambda name: sparse_record([parse_sparse_facts(each) for each in fields.inner_list(name)]),
     }
     return entry | {name: read(name) for name, read in later.items() if name in fields}
 

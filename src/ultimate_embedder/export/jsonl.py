@@ -1,4 +1,7 @@
-"""`points.jsonl`: one Qdrant point per line, with id, vector and payload."""
+"""`points.jsonl`: one Qdrant point per line, with id, vector and payload.
+
+A sparse vector is `{"indices": [...], "values": [...]}`, beside the dense ones by name; an unnamed one is then "".
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def _dump(payload: dict[str, Any]) -> bytes:
 
 
 def _size(size: ExportSize) -> int:
-    return 3 * size.vector_bytes + size.json_bytes  # a float32 takes 12 characters, more or less
+    # a float32 takes 12 characters, more or less, and an index of a sparse vector 8
+    return 3 * size.vector_bytes + size.json_bytes + 5 * size.sparse_bytes // 2
 
 
 # not by default: vectors as text are large and slow to write

@@ -1,4 +1,4 @@
-"""`embeddings.npy`, or `embeddings/MODEL.npy` for each model: row i is chunk i in load order."""
+"""`embeddings.npy`, or `embeddings/MODEL.npy` for each model: row i is chunk i in load order. Dense vectors only."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def write(points: Points, path: Path) -> None:
     """Write all vectors as float32 arrays, block by block."""
     import numpy as np
 
+    dense = [spec for spec in points.vectors if not spec.is_sparse]
     with ExitStack() as stack:
-        if _is_one_file(points.vectors):
+        if _is_one_file(dense):
             places = {UNNAMED: path}
         else:
             folder = stack.enter_context(atomic_folder(path))
-            places = {spec.name: folder / embeddings_name(spec.name) for spec in points.vectors}
+            places = {spec.name: folder / embeddings_name(spec.name) for spec in dense}
         files = {name: stack.enter_context(atomic_file(place)) for name, place in places.items()}
-        for spec in points.vectors:
+        for spec in dense:
             header = {"descr": "<f4", "fortran_order": False, "shape": (len(points), spec.dim)}
             np.lib.format.write_array_header_1_0(files[spec.name], header)
         for block in points.blocks():
@@ -47,4 +48,4 @@ def _size(size: ExportSize) -> int:
     return size.vector_bytes
 
 
-EXPORT = ExportFormat(kind="npy", file_name=_file_name, write=write, size=_size)
+EXPORT = ExportFormat(kind="npy", file_name=_file_name, write=write, size=_size, holds_sparse=False)

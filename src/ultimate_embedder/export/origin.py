@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.export.sparse_facts import sparse_record
+
 if TYPE_CHECKING:
     from ultimate_embedder.vectors import FusedVectors
 
@@ -25,11 +27,16 @@ class VectorOrigin:
     fusion: Mapping[str, Any] | None
     """Method and weights, if there are several passes."""
     vectors: tuple[Mapping[str, Any], ...]
-    """Name and dimension of each vector."""
+    """Name and dimension of each vector, and its kind if that is sparse."""
+    sparse: tuple[Mapping[str, Any], ...] = ()
+    """What is known of the sparse vectors: not part of the fingerprint, as the mean length of chunks changes."""
 
     def as_record(self) -> dict[str, Any]:
         """As it is stored: in the export, its journal, and on the server."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+        record: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.sparse:
+            del record["sparse"]
+        return record
 
     def as_mark(self) -> dict[str, Any]:
         """The same in short, for the payload of every point where there is no other place."""
@@ -45,10 +52,14 @@ class VectorOrigin:
 def origin_of(vectors: FusedVectors) -> VectorOrigin:
     """The origin of the exported vectors of a collection."""
     passes = tuple(identity.as_dict() for identity in vectors.identities)
-    fusion = asdict(vectors.fusion) if len(passes) > 1 else None
-    specs = tuple({"name": spec.name, "dim": spec.dim} for spec in vectors.vectors)
+    fusion = asdict(vectors.fusion) if vectors.is_fused else None
+    specs = tuple(
+        {"name": spec.name, "dim": spec.dim, **({"kind": spec.kind} if spec.is_sparse else {})}
+        for spec in vectors.vectors
+    )
     described = json.dumps([vectors.fingerprints, fusion, specs], sort_keys=True)
-    return VectorOrigin(hashlib.sha256(described.encode()).hexdigest()[:16], passes, fusion, specs)
+    digest = hashlib.sha256(described.encode()).hexdigest()[:16]
+    return VectorOrigin(digest, passes, fusion, specs, tuple(sparse_record(vectors.sparse)))
 
 
 def read_origin(record: Any) -> VectorOrigin | None:
@@ -61,6 +72,7 @@ def read_origin(record: Any) -> VectorOrigin | None:
         _objects(record.get("passes")),
         fusion if isinstance(fusion, Mapping) else None,
         _objects(record.get("vectors")),
+        _objects(record.get("sparse")),
     )
 
 

@@ -1,4 +1,8 @@
-"""`chunks.parquet`: ids, text, metadata and vectors of every chunk. `points_file.py` reads it back."""
+"""`chunks.parquet`: ids, text, metadata and vectors of every chunk. `points_file.py` reads it back.
+
+A sparse vector has two columns of lists, `sparse_NAME_indices` and `sparse_NAME_values`; what is needed to encode
+queries for it is in the metadata of the schema, under `sparse_vectors`.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import PointBlock, Points
+from ultimate_embedder.export.sparse_facts import sparse_record
 from ultimate_embedder.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ultimate_embedder.sparse import SparseVectors
 
 FILE_NAME = "chunks.parquet"
 REPEATING_COLUMNS = ["file", "metadata", "extra"]
 POINT_BYTES = 24  # point id and position, compressed
 ORIGIN = "vector_origin"
 VECTOR = "vector"  # the column of an unnamed vector; named ones are in `vector_MODEL`
+SPARSE, INDICES, VALUES = "sparse_", "_indices", "_values"
+SPARSE_FACTS = "sparse_vectors"
 
 
 def write(points: Points, path: Path) -> None:
@@ -47,9 +56,28 @@ def is_vector_column(column: str) -> bool:
     return column == VECTOR or column.startswith(f"{VECTOR}_")
 
 
+def sparse_columns(name: str) -> tuple[str, str]:
+    """The columns of the sparse vector of this name: indices and values."""
+    return f"{SPARSE}{name}{INDICES}", f"{SPARSE}{name}{VALUES}"
+
+
+def sparse_name(column: str) -> str | None:
+    """The name of the sparse vector whose indices are in this column; None if it has none."""
+    if not column.startswith(SPARSE) or not column.endswith(INDICES):
+        return None
+    return column.removeprefix(SPARSE).removesuffix(INDICES)
+
+
+def is_sparse_column(column: str) -> bool:
+    """Whether the column holds indices or values of sparse vectors."""
+    return column.startswith(SPARSE) and column.endswith((INDICES, VALUES))
+
+
 def _schema(points: Points) -> pa.Schema:
     import pyarrow as pa
 
+    sparse = [spec.name for spec in points.vectors if spec.is_sparse]
+    kinds = [pa.list_(pa.uint32()), pa.list_(pa.float32())]
     return pa.schema(
         [
             ("chunk_id", pa.string()),
@@ -59,12 +87,18 @@ def _schema(points: Points) -> pa.Schema:
             ("text", pa.large_string()),
             ("metadata", pa.large_string()),
             ("extra", pa.large_string()),
-            *((vector_column(spec.name), pa.list_(pa.float32(), spec.dim)) for spec in points.vectors),
+            *(
+                (vector_column(spec.name), pa.list_(pa.float32(), spec.dim))
+                for spec in points.vectors
+                if not spec.is_sparse
+            ),
+            *(column for name in sparse for column in zip(sparse_columns(name), kinds, strict=True)),
         ],
         metadata={
             "collection": points.collection,
             "target_qdrant_collection": points.target,
             ORIGIN: json.dumps(points.origin.as_record()),
+            **({SPARSE_FACTS: json.dumps(sparse_record(points.sparse))} if sparse else {}),
         },
     )
 
@@ -89,8 +123,17 @@ def _record_batch(block: PointBlock, schema: pa.Schema) -> pa.RecordBatch:
             pa.FixedSizeListArray.from_arrays(pa.array(each.reshape(-1), pa.float32()), each.shape[1])
             for each in block.vectors.values()
         ),
+        *(column for each in block.sparse.values() for column in _lists(each)),
     ]
     return pa.record_batch(columns, schema=schema)
+
+
+def _lists(vectors: SparseVectors) -> list[pa.Array]:
+    import pyarrow as pa
+
+    offsets = pa.array(vectors.indptr, pa.int32())
+    values = [pa.array(vectors.indices, pa.uint32()), pa.array(vectors.values, pa.float32())]
+    return [pa.ListArray.from_arrays(offsets, each) for each in values]
 
 
 def _dump(value: Any) -> str:
@@ -98,7 +141,7 @@ def _dump(value: Any) -> str:
 
 
 def _size(size: ExportSize) -> int:
-    return size.vector_bytes + size.zstd_bytes + size.rows * POINT_BYTES
+    return size.vector_bytes + size.sparse_bytes + size.zstd_bytes + size.rows * POINT_BYTES
 
 
 EXPORT = ExportFormat(kind="parquet", file_name=lambda vectors: FILE_NAME, write=write, size=_size)

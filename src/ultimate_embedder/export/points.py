@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.export.origin import VectorOrigin, origin_of
 from ultimate_embedder.files import safe_name
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import UNNAMED
+from ultimate_embedder.types import UNNAMED, SparseFacts
 
 if TYPE_CHECKING:  # --help imports this module: no numpy, no pyarrow
     import numpy as np
 
     from ultimate_embedder.chunks import ChunkTable, TableRows
+    from ultimate_embedder.export.format import NamedVectors
+    from ultimate_embedder.sparse import SparseVectors
     from ultimate_embedder.vectors import FusedVectors
 
 LONGEST_NAME = 255
@@ -58,19 +60,30 @@ class PointBlock:
     positions: list[int]
     vectors: dict[str, np.ndarray]
     """By name; '' if points have one unnamed vector."""
+    sparse: dict[str, SparseVectors]
+    """By name."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def vector(self, row: int) -> np.ndarray | dict[str, np.ndarray]:
+    def vector(self, row: int) -> Any:
         """The vector of one point, or its vectors by name, as Qdrant expects it."""
-        by_name: dict[str, np.ndarray] = {name: each[row] for name, each in self.vectors.items()}
-        return by_name.get(UNNAMED, by_name)
+        return row_vector({**self.vectors, **self.sparse}, row)
 
     def payload(self, row: int) -> dict[str, Any]:
         """The Qdrant payload of one point."""
         record = json.loads(self.records[row])
         return payload(self.ids[row], self.collection, self.files[row], self.texts[row], record)
+
+
+def row_vector(vectors: NamedVectors, row: int) -> Any:
+    """The vectors of one of several points as Qdrant has them: one array, or arrays and sparse vectors by name."""
+    by_name: dict[str, Any] = {name: _one(each[row]) for name, each in vectors.items()}
+    return by_name[UNNAMED] if list(by_name) == [UNNAMED] else by_name
+
+
+def _one(vector: Any) -> Any:
+    return dict(zip(("indices", "values"), vector, strict=True)) if isinstance(vector, tuple) else vector
 
 
 class Points:
@@ -89,6 +102,7 @@ class Points:
         self.identity = f"{table.digest} {vectors.identity} {target}"
         """Hash of all points: exports with equal identities are equal."""
         self.vectors = vectors.vectors
+        self.sparse: tuple[SparseFacts, ...] = vectors.sparse
         self.fusion = vectors.fusion
         self.stop = stop or StopSwitch()
         self._table = table
@@ -131,10 +145,11 @@ class Points:
             if self._tell is not None:
                 self._tell(taken)
 
-    def batches(self) -> Iterator[tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]]:
+    def batches(self) -> Iterator[tuple[list[str], NamedVectors, list[dict[str, Any]]]]:
         """Yield point ids, vectors by name and payloads, as `PointsFile` does."""
         for block in self.blocks():
-            yield block.point_ids, block.vectors, [block.payload(row) for row in range(len(block))]
+            payloads = [block.payload(row) for row in range(len(block))]
+            yield block.point_ids, {**block.vectors, **block.sparse}, payloads
 
     def without_vector(self) -> Iterator[tuple[str, int, str]]:
         """File and position of each chunk without a vector, and the models that have none for it."""
@@ -146,7 +161,7 @@ class Points:
 
     def _join(self, rows: TableRows) -> PointBlock:
         chosen = self._kept[rows.start : rows.start + len(rows.ids)].nonzero()[0]
-        ids = [rows.ids[row] for row in chosen]
+        ids, keys = [rows.ids[row] for row in chosen], self._table.keys[rows.start + chosen]
         return PointBlock(
             collection=self.collection,
             ids=ids,
@@ -155,5 +170,6 @@ class Points:
             records=[rows.records[row] for row in chosen],
             files=[rows.files[row] for row in chosen],
             positions=[rows.positions[row] for row in chosen],
-            vectors=self._fused.read(self._table.keys[rows.start + chosen]),
+            vectors=self._fused.read(keys),
+            sparse=self._fused.read_sparse(keys),
         )

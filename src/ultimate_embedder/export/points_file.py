@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ultimate_embedder.errors import UploadError
-from ultimate_embedder.export.parquet import ORIGIN, VECTOR, is_vector_column, vector_column, vector_name
+from ultimate_embedder.export.parquet import (
+    ORIGIN,
+    SPARSE_FACTS,
+    VECTOR,
+    is_sparse_column,
+    is_vector_column,
+    sparse_columns,
+    sparse_name,
+    vector_column,
+    vector_name,
+)
 from ultimate_embedder.export.payloads import PLAIN, ChunkToSend, PayloadKind
-from ultimate_embedder.types import VectorSpec
+from ultimate_embedder.export.sparse_facts import read_sparse_facts
+from ultimate_embedder.sparse import SparseVectors, join_sparse, sparse_problem
+from ultimate_embedder.types import SparseFacts, VectorSpec
 
-Batch = tuple[list[str], dict[str, np.ndarray], list[dict[str, Any]]]
-"""Point ids, vectors by name, payloads."""
+Batch = tuple[list[str], dict[str, Any], list[dict[str, Any]]]
+"""Point ids, vectors by name (arrays, and `SparseVectors`), payloads."""
 
 
 COLUMNS = ("chunk_id", "point_id", "file", "text", "metadata", "extra")
@@ -37,10 +49,13 @@ class PointsFile:
     target: str
     points: int
     vectors: tuple[VectorSpec, ...]
+    """The dense ones, then the sparse ones."""
     origin: Any = None
     """Where the vectors are from, as it was stored; None if an earlier version wrote the file."""
     kind: PayloadKind = PLAIN
     """The shape in which payloads and ids are read."""
+    sparse: tuple[SparseFacts, ...] = ()
+    """What is known of each sparse vector."""
 
     @classmethod
     def open(cls, path: Path, kind: PayloadKind = PLAIN) -> PointsFile:
@@ -62,17 +77,24 @@ class PointsFile:
             missing.append(VECTOR)
         if missing or b"collection" not in described or len(set(schema.names)) < len(schema.names):
             raise _DamagedError(f"it has no column {missing[0]}" if missing else "its columns are not those of embed")
+        sparse = read_sparse_facts(json.loads(described.get(SPARSE_FACTS.encode(), b"null")))
+        if [each.name for each in sparse] != _sparse_names(schema):
+            raise _DamagedError("its sparse vectors are not those that it describes")
         return cls(
             path=path,
             collection=described[b"collection"].decode(),
             target=described[b"target_qdrant_collection"].decode(),
             points=file.metadata.num_rows,
-            vectors=tuple(
-                VectorSpec(vector_name(column), _dim(column, kind))
-                for column, kind in zip(schema.names, schema.types, strict=True)
-                if is_vector_column(column)
+            vectors=(
+                *(
+                    VectorSpec(vector_name(column), _dim(column, kind))
+                    for column, kind in zip(schema.names, schema.types, strict=True)
+                    if is_vector_column(column)
+                ),
+                *(VectorSpec(each.name, None, "sparse") for each in sparse),
             ),
             origin=json.loads(described.get(ORIGIN.encode(), b"null")),
+            sparse=sparse,
         )
 
     @classmethod
@@ -84,6 +106,15 @@ class PointsFile:
         """Yield the point ids, `rows` at a time."""
         for batch in self._read(rows, ["point_id", "chunk_id"]):
             yield self._point_ids(batch.column("point_id").to_pylist(), batch.column("chunk_id").to_pylist())
+
+    def texts_by_id(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the ids of chunks and their texts, `rows` at a time."""
+        for batch in self._read(rows, ["chunk_id", "text"]):
+            with _in_words(self.path):
+                ids, texts = (batch.column(name).to_pylist() for name in ("chunk_id", "text"))
+                if not all(isinstance(value, str) for value in (*ids, *texts)):
+                    raise _DamagedError("a chunk_id or a text is missing")
+            yield ids, texts
 
     def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
@@ -126,11 +157,59 @@ class PointsFile:
                 yield _matrix(batch.column(column), spec)
             start += len(batch)
 
+    def read_sparse(self, name: str, rows: int) -> SparseVectors:
+        """All sparse vectors of one name, a row for each point; read `rows` at a time."""
+        return join_sparse(list(self.sparse_blocks(name, rows)))
+
+    def sparse_blocks(self, name: str, rows: int) -> Iterator[SparseVectors]:
+        """Yield the sparse vectors of one name, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, list(sparse_columns(name))):
+            with _in_words(self.path, start):
+                vectors = _sparse_rows(batch, name)
+            yield vectors
+            start += len(batch)
+
+    def payload_batches(self, rows: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the payloads alone, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, list(COLUMNS)):
+            with _in_words(self.path, start):
+                payloads = self._payloads(self._columns(batch))
+            yield payloads
+            start += len(batch)
+
+    def read_payloads(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """The payloads of some rows, in their order; only the row groups that hold them are read."""
+        found: dict[int, dict[str, Any]] = {}
+        with _in_words(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                mine = sorted({row for row in rows if start <= row < end})
+                if mine:
+                    table = file.read_row_group(group, columns=list(COLUMNS)).take([row - start for row in mine])
+                    lists = self._columns(table)
+                    found |= dict(zip(mine, self._payloads(lists), strict=True))
+                start = end
+        return [found[row] for row in rows]
+
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""
         with _in_words(self.path):
-            names = [name for name in pq.read_schema(self.path).names if not is_vector_column(name)]
+            every = pq.read_schema(self.path).names
+            names = [name for name in every if not is_vector_column(name) and not is_sparse_column(name)]
             return pq.read_table(self.path, columns=names, page_checksum_verification=True)
+
+    def chunk_batches(self, rows: int, columns: list[str]) -> Iterator[dict[str, list[Any]]]:
+        """Yield these columns of the chunks, as lists, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, columns):
+            with _in_words(self.path, start):
+                batch.validate(full=True)
+                lists = {name: batch.column(name).to_pylist() for name in columns}
+            yield lists
+            start += len(batch)
 
     def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         with _in_words(self.path):
@@ -149,14 +228,22 @@ class PointsFile:
                 yield batch
 
     def _join(self, batch: pa.RecordBatch) -> Batch:
+        vectors = {spec.name: _vectors(batch, spec) for spec in self.vectors}
+        lists = self._columns(batch)
+        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
+        return ids, vectors, self._payloads(lists)
+
+    def _columns(self, batch: pa.RecordBatch | pa.Table) -> dict[str, list[Any]]:
         batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
-        vectors = {spec.name: _matrix(batch.column(vector_column(spec.name)), spec) for spec in self.vectors}
         lists = {name: batch.column(name).to_pylist() for name in COLUMNS}
         for name, values in lists.items():
             if name not in OPTIONAL_VALUES and not all(isinstance(value, str) for value in values):
                 raise _DamagedError(f"a {name} is missing, or no text")
-        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
-        return ids, vectors, [self.kind.payload(_chunk(lists, row, self.collection)) for row in range(len(batch))]
+        return lists
+
+    def _payloads(self, lists: dict[str, list[Any]]) -> list[dict[str, Any]]:
+        rows = range(len(lists["chunk_id"]))
+        return [self.kind.payload(_chunk(lists, row, self.collection)) for row in rows]
 
     def _point_ids(self, plain: list[str], chunk_ids: list[str]) -> list[str]:
         if self.kind is PLAIN:
@@ -183,6 +270,39 @@ def _dim(column: str, kind: pa.DataType) -> int:
     if not pa.types.is_fixed_size_list(kind) or kind.value_type != pa.float32() or kind.list_size < 1:
         raise _DamagedError(f"column {column} is {kind}, and no vectors of float32")
     return int(kind.list_size)
+
+
+def _sparse_names(schema: pa.Schema) -> list[str]:
+    """The names of sparse vectors whose columns are there and of the right types."""
+    names = [name for column in schema.names if (name := sparse_name(column)) is not None]
+    for name in names:
+        for column, kind in zip(sparse_columns(name), (pa.uint32(), pa.float32()), strict=True):
+            found = schema.field(column).type if column in schema.names else None
+            if found is None or not pa.types.is_list(found) or found.value_type != kind:
+                raise _DamagedError(f"column {column} is {found}, and no lists of {kind}")
+    return names
+
+
+def _vectors(batch: pa.RecordBatch, spec: VectorSpec) -> np.ndarray | SparseVectors:
+    return _sparse_rows(batch, spec.name) if spec.is_sparse else _matrix(batch.column(vector_column(spec.name)), spec)
+
+
+def _sparse_rows(batch: pa.RecordBatch, name: str) -> SparseVectors:
+    """The sparse vectors of this name, a row for each point."""
+    indices, values = (batch.column(column) for column in sparse_columns(name))
+    if indices.null_count or values.null_count:
+        raise _DamagedError(f"a vector {name} is missing")
+    lengths = indices.value_lengths()
+    if not lengths.equals(values.value_lengths()):
+        raise _DamagedError(f"a vector {name} has not a value for every index")
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(), dtype=np.int64)])
+    flat = [each.flatten() for each in (indices, values)]
+    if any(each.null_count for each in flat):
+        raise _DamagedError(f"a vector {name} has empty places")
+    vectors = SparseVectors(indptr, *(each.to_numpy(zero_copy_only=False) for each in flat))
+    if problem := sparse_problem(vectors):
+        raise _DamagedError(f"{problem}: {name}")
+    return vectors
 
 
 def _matrix(column: Any, spec: VectorSpec) -> np.ndarray:

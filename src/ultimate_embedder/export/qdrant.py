@@ -23,6 +23,7 @@ POINT_BYTES = 76
 EMPTY_BYTES = 70_000
 LINKS = 2  # links of a point on the lowest level of the graph, as a multiple of m
 LINK_BYTES = 4
+SPARSE_POINT_BYTES = 128  # the storage of a sparse vector is in blocks of this size
 
 
 def write(points: Points, path: Path) -> None:
@@ -44,7 +45,7 @@ def _write(points: Points, path: Path, graph: HnswGraph | None, tell_graph: Call
     record = PointRecord([spec.name for spec in points.vectors])
 
     def note(block: PointBlock, payloads: list[dict[str, Any]]) -> None:
-        record.add(block.point_ids, payloads, block.vectors)
+        record.add(block.point_ids, payloads, {**block.vectors, **block.sparse})
 
     with atomic_folder(path) as folder:
         build_shard(points, folder, note, graph, tell_graph)
@@ -66,6 +67,7 @@ def find_changes(path: Path, points: PointBatches | None) -> Changes:
 
 def _size(size: ExportSize) -> int:
     plain = size.vector_bytes + size.blocked_bytes + size.rows * POINT_BYTES + EMPTY_BYTES
+    plain += size.sparse_bytes + (size.rows * SPARSE_POINT_BYTES if size.sparse_bytes else 0)
     if size.graph is None:
         return plain
     # the points are copied into a segment that has a graph, before the first one is deleted

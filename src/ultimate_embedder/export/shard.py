@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.child import Child, ChildNotStartedError, on_stop, start_child
-from ultimate_embedder.edge import BuildShard, End, Failed, GraphBegun, ReadShard, Records, Rows
+from ultimate_embedder.edge import BuildShard, End, Failed, GraphBegun, ReadShard, Records, Rows, SparseBytes
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.export.format import UnreadableError
 from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.files import first_oddity, scratch_copy
+from ultimate_embedder.sparse import SparseVectors
 from ultimate_embedder.stop import looking
 from ultimate_embedder.types import HnswGraph
 
@@ -37,10 +38,11 @@ def build_shard(
     `tell_graph` is called with the seconds for which the graph has been built, as long as it is.
     """
     dims = {spec.name: spec.dim for spec in points.vectors if spec.dim is not None}
+    sparse = {facts.name: facts.modifier == "idf" for facts in points.sparse}
     try:
         with _start_edge() as child:
             with on_stop(points.stop, lambda reason: child.kill()):
-                _send(child, BuildShard(str(folder), dims, graph), points, watch)
+                _send(child, BuildShard(str(folder), dims, graph, sparse), points, watch)
                 answer = child.receive()
                 if isinstance(answer, GraphBegun):
                     with _telling(tell_graph):
@@ -101,10 +103,19 @@ def _send(child: Child, work: BuildShard, points: Points, watch: Watch) -> None:
     for block in points.blocks():
         payloads = [block.payload(row) for row in range(len(block))]
         vectors = {name: each.astype("f4", copy=False).tobytes() for name, each in block.vectors.items()}
-        if not child.send(Rows(block.point_ids, payloads, vectors)):
+        sparse = {name: _packed(each) for name, each in block.sparse.items()}
+        if not child.send(Rows(block.point_ids, payloads, vectors, sparse)):
             return
         watch(block, payloads)
     child.send(End())
+
+
+def _packed(vectors: SparseVectors) -> SparseBytes:
+    return SparseBytes(
+        vectors.indptr.astype("i8", copy=False).tobytes(),
+        vectors.indices.astype("u4", copy=False).tobytes(),
+        vectors.values.astype("f4", copy=False).tobytes(),
+    )
 
 
 def _problem(child: Child, answer: Any, folder: Path) -> str:

@@ -11,7 +11,7 @@ import json
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,14 @@ import orjson
 
 from ultimate_embedder.edge import End, Records
 from ultimate_embedder.export.shard import read_shard
+from ultimate_embedder.sparse import SparseVectors, sparse_from_rows
 from ultimate_embedder.vectors import KeyIndex
 
 if TYPE_CHECKING:
-    from ultimate_embedder.export.format import PointBatches
+    from ultimate_embedder.export.format import NamedVectors, PointBatches
 
 RECORD_NAME = "written-points.npz"
+SIGNS = 0x9E3779B97F4A7C15  # an odd number with bits all over
 SAME = 1e-4  # Edge normalises vectors: the last digits of a component may differ
 
 
@@ -79,11 +81,11 @@ class PointRecord:
         self._payloads = [np.empty(0, np.uint64)]
         self._vectors = [np.empty((0, len(self._names)), np.float32)]
 
-    def add(self, ids: Sequence[str], payloads: Sequence[Any], vectors: Mapping[str, np.ndarray]) -> None:
+    def add(self, ids: Sequence[str], payloads: Sequence[Any], vectors: NamedVectors) -> None:
         """Note some points; vectors by name, a row per point."""
         self._ids.append(_keys(ids))
         self._payloads.append(np.array([_payload_sum(payload) for payload in payloads], np.uint64))
-        self._vectors.append(np.stack([_vector_sums(vectors[name]) for name in self._names], axis=1))
+        self._vectors.append(np.stack([_sums(vectors[name]) for name in self._names], axis=1))
 
     def written(self) -> WrittenPoints:
         """Everything that was noted."""
@@ -172,6 +174,21 @@ def _as_edge_stores(digits: str) -> int | float:
     return number if -(2**63) <= number < 2**64 else float(number)
 
 
+def _sums(vectors: np.ndarray | SparseVectors) -> np.ndarray:
+    """A number for each vector."""
+    return _sparse_sums(vectors) if isinstance(vectors, SparseVectors) else _vector_sums(vectors)
+
+
+def _sparse_sums(vectors: SparseVectors) -> np.ndarray:
+    """A number for each sparse vector: a sum of its values, with signs by their indices; 0 if it is empty."""
+    signs = ((vectors.indices.astype(np.uint64) * np.uint64(SIGNS)) >> np.uint64(32) & np.uint64(1)).astype(np.int64)
+    values = vectors.values.astype(np.float64)
+    signed = SparseVectors(vectors.indptr, vectors.indices, values * (signs * 2 - 1))
+    lengths = np.sqrt(SparseVectors(vectors.indptr, vectors.indices, values**2).row_sums)
+    # of vectors that agree in all signs only the length would tell which is which: it is added
+    return np.asarray(signed.row_sums / np.where(lengths > 0, lengths, 1) + lengths, np.float32)
+
+
 def _vector_sums(vectors: np.ndarray) -> np.ndarray:
     """A number for each vector, which does not depend on its length: a sum of its components, with fixed signs."""
     wide = vectors.astype(np.float64)
@@ -189,4 +206,9 @@ def _read_vector_sums(message: Records, rows: np.ndarray, names: Sequence[str]) 
             these = [number for number, content in enumerate(contents) if len(content) == length]
             matrix = np.frombuffer(b"".join(contents[each] for each in these), np.float32).reshape(len(these), -1)
             sums[these, column] = _vector_sums(matrix)
+        found = [message.sparse[row].get(name) if message.sparse else None for row in rows]
+        there = [number for number, each in enumerate(found) if each is not None]
+        pairs = [(np.frombuffer(each[0], np.uint32), np.frombuffer(each[1], np.float32)) for each in found if each]
+        if there:
+            sums[there, column] = _sparse_sums(sparse_from_rows(pairs))
     return sums

@@ -15,6 +15,7 @@ from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.formats import EXPORTS, find_export
 from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
+from ultimate_embedder.export.sparse_facts import sparse_record
 from ultimate_embedder.files import delete
 from ultimate_embedder.output import replaced_link
 from ultimate_embedder.types import ExportedFile, HnswGraph, SplitCounts
@@ -113,6 +114,7 @@ def _describe(points: Points, found: int | None, split: SplitCounts) -> dict[str
         "passes": points.fingerprints,
         "origin": points.origin.as_record(),
         "vectors": [dataclasses.asdict(spec) for spec in points.vectors],
+        **({"sparse": sparse_record(points.sparse)} if points.sparse else {}),
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ultimate_embedder.models.attention import Groups, use_attention
 from ultimate_embedder.models.layers import NotApplicableError, repeated_layers
 from ultimate_embedder.models.runtimes import Runtime, TorchRuntime
-from ultimate_embedder.types import ModelDevice
+from ultimate_embedder.types import ModelDevice, VectorKind
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +100,10 @@ class LoadedModel(ABC):
     """Name of the model output to return."""
     unit_norm = False
     """Whether every row of the output must be normalised."""
+    kind: VectorKind = "dense"
+    """Whether most numbers of the output are 0 and only the others are kept."""
+    most_rows: int | None = None
+    """The most rows of a batch that the host can take, whatever the device has room for."""
 
     def __init__(self, name: str, model: Any) -> None:
         use_attention(model)

@@ -49,12 +49,19 @@ def resolve_model(
         raise ModelError(
             f"{spec.key} is an embedding model, not a reranker. Choose a reranker from 'ultimate-embedder models list'."
         )
-    if spec.kind == "reranker" and kind == "embedder":
-        raise UnknownModelError(
-            f"{spec.key} is a {spec.kind}, not an embedding model. Choose another from 'ultimate-embedder models list'."
-        )
+    if kind != "reranker" and spec.kind != kind and find_spec(name) is not None:
+        raise UnknownModelError(f"{spec.key} {_wrong_kind(spec, kind)}")
     _require_trust(spec, access)
     return _resolve_spec(spec, access, emit, to_load=to_load)
+
+
+def _wrong_kind(spec: ModelSpec, wanted: ModelKind) -> str:
+    listed = "from 'ultimate-embedder models list'"
+    if spec.kind == "sparse":
+        return f"is a sparse encoder. Write --sparse splade={spec.key}, and choose a dense model for --models {listed}."
+    what = "a sparse encoder" if wanted == "sparse" else "an embedding model"
+    is_a = "a reranker" if spec.kind == "reranker" else "a model with dense vectors"
+    return f"is {is_a}, not {what}. Choose another {listed}."
 
 
 def spec_of(name: str) -> ModelSpec | None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ultimate_embedder.config import ModelChoice, RunConfig
+from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import safe_name
-from ultimate_embedder.models import check_dim, check_max_tokens, native_dim
+from ultimate_embedder.models import BM25, check_dim, check_max_tokens, is_sparse_model, native_dim, require_sparse
 from ultimate_embedder.names import same_name
 from ultimate_embedder.output import embeddings_name
-from ultimate_embedder.types import PassIdentity, ResolvedModel
+from ultimate_embedder.types import PassIdentity, ResolvedModel, VectorKind
 from ultimate_embedder.vectors import Candidate, plan_fusion
 
 ChosenModel = tuple[ModelChoice, ResolvedModel]
+ChosenSparse = tuple[SparseChoice, ResolvedModel]
+FULL = "float32"
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """One model over one collection: which vectors, and what they weigh. Weights of a collection sum to one."""
+    """One model over one collection: which vectors, and what they weigh.
+
+    Weights of the dense models of a collection sum to one; sparse vectors are not fused, and weigh nothing.
+    """
 
     number: int
     model: ResolvedModel
@@ -37,23 +42,42 @@ class PassPlan:
         """The model."""
         return self.model.name
 
+    @property
+    def kind(self) -> VectorKind:
+        """Of its vectors."""
+        return self.identity.kind
 
-def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *, on_cpu: bool) -> list[PassPlan]:
+    @property
+    def counts_words(self) -> bool:
+        """Whether it is BM25, which needs no model and no device."""
+        return self.identity.bm25 is not None
+
+
+def plan_passes(
+    config: RunConfig,
+    models: Sequence[ChosenModel],
+    dtype: str,
+    *,
+    on_cpu: bool,
+    sparse: Sequence[ChosenSparse] = (),
+) -> list[PassPlan]:
     """The passes over a collection, in order; refuses what cannot be fused before anything is computed.
 
-    `dtype` is what the devices compute in.
+    `dtype` is what the devices compute in. Sparse models follow the dense ones, and BM25 is the last.
     """
     _check_names([model.name for _, model in models])
+    _check_sparse(models, sparse)
     for _, model in models:
         check_dim(model, config.dim)
+    for _, model in (*models, *sparse):
         check_max_tokens(model, config.max_tokens)
     if config.backend != "torch" and not on_cpu:
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
     _check_fusion(config, models)
-    _check_batch_hints(config, models)
+    _check_batch_hints(config, [*models, *((choice, model) for choice, model in sparse if choice.model)])
     total = sum(choice.weight for choice, _ in models)
-    return [
+    passes = [
         PassPlan(
             number=number,
             model=model,
@@ -64,6 +88,40 @@ def plan_passes(config: RunConfig, models: Sequence[ChosenModel], dtype: str, *,
         )
         for number, (choice, model) in enumerate(models)
     ]
+    for choice, model in sorted(sparse, key=lambda each: each[0].method == BM25):
+        passes.append(_plan_sparse(config, choice, model, len(passes), dtype, on_cpu=on_cpu))
+    return passes
+
+
+def _plan_sparse(
+    config: RunConfig, choice: SparseChoice, model: ResolvedModel, number: int, dtype: str, *, on_cpu: bool
+) -> PassPlan:
+    if choice.bm25 is not None:
+        # neither the version of the package nor where it is matters: the digest tells what it does
+        identity = PassIdentity(BM25, BM25, model.digest, FULL, None, None, None, layout="counts")
+        return PassPlan(number, model, 0.0, replace(identity, kind="sparse", bm25=choice.bm25))
+    # other backends compute vectors of tokens, and not what a language model predicts
+    identity = _identity(config, model, dtype if config.backend == "torch" else FULL, on_cpu=on_cpu)
+    identity = replace(identity, dim=None, kind="sparse", layout=_layout("torch", on_cpu=on_cpu))
+    tokens = config.batch_tokens_for(choice.model or "", model.name)
+    return PassPlan(number, model, 0.0, identity, batch_tokens=tokens, batch_rows=config.batch_rows)
+
+
+def _check_sparse(models: Sequence[ChosenModel], sparse: Sequence[ChosenSparse]) -> None:
+    """Refuse models on the wrong side, and sparse vectors that would have the name of another vector."""
+    for choice, model in models:
+        if is_sparse_model(model.path):
+            raise UsageError(f"--models {choice.name}: its vectors are sparse. Write --sparse splade={choice.name}.")
+    for sparse_choice, model in sparse:
+        if sparse_choice.bm25 is None:
+            require_sparse(model)
+    names = [same_name(safe_name(model.name)) for _, model in (*models, *sparse)]
+    for sparse_choice, model in sparse:
+        if names.count(same_name(safe_name(model.name))) > 1:
+            raise UsageError(
+                f"--sparse {sparse_choice.method}: {model.name} is the name of another vector too. Drop one, or rename "
+                "the folder of one."
+            )
 
 
 def _check_names(models: Sequence[str]) -> None:
@@ -88,12 +146,17 @@ def _check_fusion(config: RunConfig, models: Sequence[ChosenModel]) -> None:
         plan_fusion(config.fusion, [as_candidate(model, choice.weight, dim or 0) for (choice, model), dim in pairs])
 
 
-def _check_batch_hints(config: RunConfig, models: Sequence[ChosenModel]) -> None:
-    names = [name for choice, model in models for name in (choice.name, model.name)]
+def _check_batch_hints(config: RunConfig, models: Sequence[ChosenModel | ChosenSparse]) -> None:
+    names = [name for choice, model in models for name in (_word(choice), model.name)]
     for hint in config.batch_tokens:
         if hint.model is not None and hint.model not in names:
             known = ", ".join(model.name for _, model in models)
             raise UsageError(f"--batch-tokens {hint.model}={hint.tokens}: the models are {known}.")
+
+
+def _word(choice: ModelChoice | SparseChoice) -> str:
+    """A model as the user named it."""
+    return choice.name if isinstance(choice, ModelChoice) else choice.model or ""
 
 
 def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bool) -> PassIdentity:

@@ -43,7 +43,7 @@ def detail_of(event: events.Event) -> str:
             encoded = f"encoded {counted(event.rows, 'text')} in {event.seconds:.1f} s"
             return f"{name}: {event.model}: {encoded}, at most {counted(event.batch_rows, 'row')} at once"
         case events.VectorsFused():
-            vectors = ", ".join(f"{each.name or 'unnamed'} {each.dim}" for each in event.vectors)
+            vectors = ", ".join(f"{each.name or 'unnamed'} {each.dim or each.kind}" for each in event.vectors)
             return f"{name}: {counted(event.points, 'point')} with the vectors {vectors}"
         case events.ExportWritten():
             done = event.exported

@@ -52,6 +52,9 @@ def rolled_up(batch: events.BatchEncoded) -> events.BatchesEncoded:
         held_bytes=batch.memory.reserved_bytes + batch.memory.outside_bytes,
         peak_held_bytes=batch.memory.peak_reserved_bytes + batch.memory.outside_bytes,
         memory=batch.memory,
+        predicted_peak_bytes=batch.memory_before.allocated_bytes + batch.predicted_bytes
+        if batch.predicted_bytes
+        else 0,
         prediction_errors=errors,
         lengths=batch.lengths,
     )
@@ -125,6 +128,7 @@ def _joined_batches(first: events.BatchesEncoded, second: events.BatchesEncoded)
         fp32_rows=first.fp32_rows + second.fp32_rows,
         fewest_rows=min(first.fewest_rows, second.fewest_rows),
         most_rows=max(first.most_rows, second.most_rows),
+        predicted_peak_bytes=max(first.predicted_peak_bytes, second.predicted_peak_bytes),
         most_padded_tokens=max(first.most_padded_tokens, second.most_padded_tokens),
         longest=max(first.longest, second.longest),
         wait_seconds=first.wait_seconds + second.wait_seconds,

@@ -10,8 +10,10 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ultimate_embedder import events
+from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
 from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
+from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.quota import mitigations_quota, records_quota
 from ultimate_embedder.report.rejections import RejectionGroups, as_group
 from ultimate_embedder.report.roll_up import began, mitigation_key, rolled_up
@@ -57,6 +59,7 @@ class SummaryBuilder:
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
             events.DeviceOpened: self._device_opened,
+            events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
             events.ChunksRejected: self._chunks_rejected,
@@ -88,6 +91,7 @@ class SummaryBuilder:
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._plan: PlanCheck | None = None
         self._rejections: dict[str, RejectionGroups] = {}
         self._rejected, self._duplicates, self._mitigations = records_quota(), records_quota(), mitigations_quota()
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
@@ -99,6 +103,8 @@ class SummaryBuilder:
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""
+        if self._plan is not None:
+            self._plan(event)
         if handler := self._handlers.get(type(event)):
             handler(event)
 
@@ -128,6 +134,9 @@ class SummaryBuilder:
     def _device_opened(self, event: events.DeviceOpened) -> None:
         self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
         self.summary.devices = list(self._devices.values())
+
+    def _plan_found(self, event: events.PlanFound) -> None:
+        self._plan = PlanCheck(Plan.model_validate(event.plan))
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
         if self._started is not None:
@@ -192,7 +201,7 @@ class SummaryBuilder:
 
     def _model_loaded(self, event: events.ModelLoaded) -> None:
         model = self._models[event.model]
-        model.dim = event.dim
+        model.dim, model.kind = None if event.kind == "sparse" else event.dim, event.kind
         model.max_tokens = event.max_tokens
         model.document_prompt = event.document_prompt
         self._model_seconds += event.seconds
@@ -258,7 +267,7 @@ class SummaryBuilder:
         if event.model_pass == len(passes):
             passes.append(begun)
             self._passes[collection.collection, event.model_pass] = PassTotals(begun)
-            collection.models.append(model.model_copy(update={"weight": event.weight}))
+            collection.models.append(model.model_copy(update={"weight": event.weight, "kind": event.kind}))
         elif passes[event.model_pass].fingerprint == event.fingerprint:  # it goes on after its devices were lost
             self._pass(event).go_on(event.timestamp)
         else:
@@ -289,7 +298,7 @@ class SummaryBuilder:
             device = self._devices[event.memory.device]
             device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
-        collection.chunks.newly_encoded = max(each.encoded_texts for each in collection.passes)
+        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
@@ -310,14 +319,15 @@ class SummaryBuilder:
         collection.seconds_by_stage["encode"], collection.encode_seconds = encode_seconds(collection)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        known = self._models[event.model].model_copy(update={"weight": event.weight, "dim": event.dim})
-        collection.models[event.model_pass] = known
+        update = {"weight": event.weight, "dim": event.dim or None, "kind": self._pass(event).summary.kind}
+        collection.models[event.model_pass] = self._models[event.model].model_copy(update=update)
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
         collection = self._of(event)
         collection.chunks.embedded, collection.vectors = event.points, list(event.vectors)
+        collection.sparse = list(event.sparse)
         if collection.fusion is not None:
-            collection.fusion.vectors = list(event.vectors)
+            collection.fusion.vectors = [each for each in event.vectors if not each.is_sparse]
 
     def _export_written(self, event: events.ExportWritten) -> None:
         collection = self._of(event)
@@ -356,7 +366,7 @@ class SummaryBuilder:
             split_points=event.split.segments,
             distinct_texts=event.distinct_texts,
         )
-        collection.vectors = list(event.vectors)
+        collection.vectors, collection.sparse = list(event.vectors), list(event.sparse)
         collection.exports = [_export_summary(exported, seconds=0.0) for exported in event.exports]
         collection.target_qdrant_collection = event.target
 
@@ -379,6 +389,8 @@ class SummaryBuilder:
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
                 self._add_telemetry(collection)
+        if self._plan is not None:
+            self.summary.plan = self._plan.compare(self.summary)
 
     def _add_stages(self) -> None:
         stages = self.summary.seconds_by_stage

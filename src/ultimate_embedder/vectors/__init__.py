@@ -16,7 +16,8 @@ from ultimate_embedder.vectors.fusion import (
 if TYPE_CHECKING:
     from ultimate_embedder.description import EncoderFacts, fingerprint
     from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
-    from ultimate_embedder.vectors.fused import FusedVectors
+    from ultimate_embedder.vectors.bm25 import weigh_counts
+    from ultimate_embedder.vectors.fused import FusedVectors, holds_all
     from ultimate_embedder.vectors.index import KeyIndex
     from ultimate_embedder.vectors.ledger import Ledger, read_ledger
     from ultimate_embedder.vectors.memory import MemoryStore, PassVectors
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
         read_overflow,
         settled_identity,
     )
-    from ultimate_embedder.vectors.pooling import pool_segments, pool_texts
+    from ultimate_embedder.vectors.pooling import pool_largest, pool_segments, pool_texts
+    from ultimate_embedder.vectors.row_kinds import row_dtype
+    from ultimate_embedder.vectors.sparse_part import SparsePart, measure_sparse
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
 
@@ -45,6 +48,7 @@ __all__ = [
     "Member",
     "MemoryStore",
     "PassVectors",
+    "SparsePart",
     "TokenLimits",
     "TokenStore",
     "VectorStore",
@@ -52,21 +56,26 @@ __all__ = [
     "delete_tokens",
     "earlier_identities",
     "fingerprint",
+    "holds_all",
     "in_full_precision",
+    "measure_sparse",
     "note_overflow",
     "overflow_note",
     "overflowed",
     "pass_problems",
     "plan_fusion",
+    "pool_largest",
     "pool_segments",
     "pool_texts",
     "read_agreement",
     "read_identity",
     "read_ledger",
     "read_overflow",
+    "row_dtype",
     "settled_identity",
     "shorten",
     "token_problems",
+    "weigh_counts",
     "write_agreement",
 ]
 
@@ -79,25 +88,31 @@ _MODULES = {
     "Ledger": "ledger",
     "MemoryStore": "memory",
     "PassVectors": "memory",
+    "SparsePart": "sparse_part",
     "TokenLimits": "tokens",
     "TokenStore": "tokens",
     "VectorStore": "store",
     "delete_tokens": "tokens",
     "earlier_identities": "store",
     "fingerprint": "store",
+    "holds_all": "fused",
     "in_full_precision": "overflow",
+    "measure_sparse": "sparse_part",
     "note_overflow": "overflow",
     "overflow_note": "overflow",
     "overflowed": "overflow",
     "pass_problems": "store",
+    "pool_largest": "pooling",
     "pool_segments": "pooling",
     "pool_texts": "pooling",
     "read_agreement": "agreement",
     "read_identity": "store",
     "read_ledger": "ledger",
     "read_overflow": "overflow",
+    "row_dtype": "row_kinds",
     "settled_identity": "overflow",
     "token_problems": "tokens",
+    "weigh_counts": "bm25",
     "write_agreement": "agreement",
 }
 

@@ -14,7 +14,7 @@ from ultimate_embedder.output import PassOutput
 from ultimate_embedder.state import Damaged, Fields, UnfitError, make_way, parse_state, read_content, sealed
 
 LARGEST_ROWS = 1 << 31
-_SHARD_NAME = re.compile(r"shard-([0-9]{5,12})\.npy", re.ASCII)
+_SHARD_NAME = re.compile(r"shard-([0-9]{5,12})(\.npy|\.arrow)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def rewrite_ledger(folder: Path, lines: Iterable[LedgerLine]) -> None:
 def shard_number(name: str) -> int:
     """The number of a shard; raises `UnfitError` if that is not the name of one."""
     match = _SHARD_NAME.fullmatch(name)
-    if match is None or PassOutput(Path()).shard(int(match[1])).name != name:
+    if match is None or PassOutput(Path()).shard(int(match[1]), match[2]).name != name:
         raise UnfitError("shard is not the name of a shard")
     return int(match[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,12 +15,20 @@ from ultimate_embedder.vectors.index import KeyIndex
 
 
 class PassVectors(Protocol):
-    """The vectors of one pass, by the key of their text: on disk (`VectorStore`) or in memory (`MemoryStore`)."""
+    """The vectors of one pass, by the key of their text: on disk (`VectorStore`) or in memory (`MemoryStore`).
+
+    They are arrays with a row for each text, or `SparseVectors` if the pass makes sparse ones.
+    """
 
     identity: PassIdentity
     dim: int | None
-    """None before the first vector."""
+    """None before the first vector, and if vectors are sparse."""
     encoder_facts: EncoderFacts | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no vectors."""
+        ...
 
     def describe_encoder(self, facts: EncoderFacts) -> None:
         """Keep the properties of the encoder with the vectors."""
@@ -38,7 +46,7 @@ class PassVectors(Protocol):
         """For each key, whether its vector is stored."""
         ...
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
+    def append(self, keys: np.ndarray, vectors: Any, overlong: np.ndarray) -> None:
         """Add vectors; they can be read after the next `seal`."""
         ...
 
@@ -46,7 +54,7 @@ class PassVectors(Protocol):
         """Make everything that was appended readable, and durable where it is on disk."""
         ...
 
-    def read(self, keys: np.ndarray) -> np.ndarray:
+    def read(self, keys: np.ndarray) -> Any:
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
         ...
 
@@ -60,7 +68,7 @@ class PassVectors(Protocol):
 
 
 class MemoryStore:
-    """The vectors of one call. `agreement` is what earlier calls have measured."""
+    """The dense vectors of one call. `agreement` is what earlier calls have measured."""
 
     def __init__(self, identity: PassIdentity, agreement: Agreement | None = None) -> None:
         self.identity = identity
@@ -70,6 +78,11 @@ class MemoryStore:
         self._index = KeyIndex()
         self._vectors: list[np.ndarray] = []
         self._overlong: list[list[bool]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no vectors."""
+        return not self._vectors
 
     def describe_encoder(self, facts: EncoderFacts) -> None:
         """Keep the properties of the encoder."""

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any
-
-import numpy as np
+from typing import TypeVar
 
 from ultimate_embedder.files import file_sha256
+from ultimate_embedder.state import UnfitError
 from ultimate_embedder.vectors.ledger import LedgerLine
+from ultimate_embedder.vectors.row_kinds import ROW_KINDS, RowKind, ShardRows
 
-# numpy evaluates the header of a file as Python
-_UNREADABLE = (OSError, ValueError, TypeError, SyntaxError, EOFError, OverflowError, RecursionError, TokenError)
-
-
-def row_dtype(dim: int) -> np.dtype[Any]:
-    """One row of a shard."""
-    return np.dtype([("key", "<u8", (2,)), ("truncated", "?"), ("vector", "<f4", (dim,))])
+SUFFIXES = tuple(kind.suffix for kind in ROW_KINDS.values())
+V = TypeVar("V")
 
 
-def load_shard(folder: Path, line: LedgerLine) -> np.ndarray | str:
+def load_shard(folder: Path, line: LedgerLine, kind: RowKind[V]) -> ShardRows[V] | str:
     """The rows of a shard, memory-mapped, or what is wrong with it, to follow its path in a sentence."""
     path = folder / line.shard
     try:
@@ -32,16 +26,15 @@ def load_shard(folder: Path, line: LedgerLine) -> np.ndarray | str:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     try:
-        rows = np.load(path, mmap_mode="r")
-    except _UNREADABLE:
-        return "is damaged (it is no array)"
-    if rows.dtype.names != ("key", "truncated", "vector") or rows.dtype["vector"].ndim != 1:
-        return "is damaged (it has no vectors)"
-    if rows.dtype != row_dtype(rows.dtype["vector"].shape[0]) or rows.shape != (line.rows,):
-        return f"is damaged (it has not {line.rows} rows of vectors)"
-    return np.asarray(rows)
+        if path.suffix != kind.suffix:
+            raise UnfitError("it holds another kind of vectors")
+        rows = kind.open(path)
+    except UnfitError as error:
+        return f"is damaged ({error})"
+    return rows if len(rows) == line.rows else f"is damaged (it has not {line.rows} rows of vectors)"
 
 
 def unlisted_shards(folder: Path, listed: Collection[str]) -> Iterator[Path]:
     """Shards that do not count: their line of the ledger is lost, or was never written."""
-    yield from (path for path in sorted(folder.glob("shard-*.npy")) if path.name not in listed)
+    found = sorted(path for suffix in SUFFIXES for path in folder.glob(f"shard-*{suffix}"))
+    yield from (path for path in found if path.name not in listed)

@@ -3,7 +3,8 @@
 A pass has a folder named after its fingerprint:
 
     pass.json         metadata: every field of the pass's identity, the dimension, token limit and prompt of the encoder
-    shard-00000.npy   rows of (key of the text, whether it is beyond the token limit, vector), written atomically
+    shard-00000.npy   rows of (key of the text, whether it is beyond the token limit, vector), written atomically;
+                      shard-00000.arrow, if vectors are sparse (`row_kinds.py`)
     ledger.jsonl      one line per shard: rows and checksum; a shard is valid only if it is listed here
 
 What is damaged is noted and left out: the vectors that it held are missing then, and computed again.
@@ -13,10 +14,10 @@ Vectors are looked up by the key of their text, so equal texts share one, and or
 from __future__ import annotations
 
 import hashlib
-import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,22 +37,30 @@ from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
 from ultimate_embedder.vectors.index import KeyIndex
 from ultimate_embedder.vectors.ledger import LedgerLine, append_line, read_ledger, rewrite_ledger, shard_number
-from ultimate_embedder.vectors.shards import load_shard, row_dtype, unlisted_shards
+from ultimate_embedder.vectors.row_kinds import ROW_KINDS, ShardRows, row_kind
+from ultimate_embedder.vectors.shards import load_shard, unlisted_shards
 
 SHARD_ROWS = 8192
+SHARD_BYTES = 64 << 20  # of sparse vectors, which may have any number of values
 SHARD_SECONDS = 10.0  # a crash loses at most this much work
 
 
 class VectorStore:
-    """Append vectors by key, read them back by key. A context manager: on exit, pending vectors are sealed."""
+    """Append vectors by key, read them back by key. A context manager: on exit, pending vectors are sealed.
+
+    Vectors are arrays, or `SparseVectors` if the pass makes sparse ones.
+    """
 
     def __init__(self, root: Path, identity: PassIdentity, *, read_only: bool = False) -> None:
         self.identity = identity
         self._read_only = read_only
         self.folder = root / fingerprint(identity)
         self.dim: int | None = None
+        """None before the first vector, and if vectors are sparse."""
         self.encoder_facts: EncoderFacts | None = None
         """None if the store is empty, or was written by an earlier version without them."""
+        self._kind = row_kind(identity)
+        self._begun = False
         self._described_dim: int | None = None
         self._output = PassOutput(self.folder)
         self.notes: list[str] = []  # warnings found on opening
@@ -61,8 +70,7 @@ class VectorStore:
         self._numbers: set[int] = set()
         self._next_number = 0
         self._truncated: list[np.ndarray] = []
-        self._pending: list[np.ndarray] = []
-        self._pending_rows = 0
+        self._pending: list[ShardRows[Any]] = []
         self._last_seal = time.monotonic()
         self._open()
 
@@ -77,7 +85,7 @@ class VectorStore:
         if facts == self.encoder_facts:
             return
         self.encoder_facts = facts
-        if self.dim is not None:  # written by an earlier version without them
+        if self._begun:  # written by an earlier version without them
             write_description(self.folder, self.identity, self.dim, facts)
 
     def agreement(self) -> Agreement | Damaged | None:
@@ -94,37 +102,49 @@ class VectorStore:
 
     def keys(self) -> np.ndarray:
         """The keys of all texts that have a vector here; 16 bytes per text."""
-        found = [np.array(np.load(path, mmap_mode="r")["key"]) for path in self._shards]
+        found = [np.array(self._kind.open(path, known_good=True).keys) for path in self._shards]
         return np.concatenate(found) if found else np.empty((0, 2), np.uint64)
 
-    def append(self, keys: np.ndarray, vectors: np.ndarray, overlong: np.ndarray) -> None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no vectors."""
+        return not self._begun
+
+    def append(self, keys: np.ndarray, vectors: Any, overlong: np.ndarray) -> None:
         """Add vectors; they are durable after the next `seal`, which happens automatically every few seconds."""
         if not len(keys):
             return
-        if self.dim is None:
-            self._begin(vectors.shape[1])
-        if vectors.shape[1] != self.dim:
+        dim = self._kind.dim(vectors)
+        if not self._begun:
+            self._begin(dim)
+        if dim != self.dim:
             raise OutputError(
                 f"{self.folder} has vectors of {self.dim} dimensions, but those of {self.identity.model} have "
-                f"{vectors.shape[1]}: they are not of this model. Run the command again with --fresh."
+                f"{dim}: they are not of this model. Run the command again with --fresh."
             )
-        rows = np.empty(len(keys), row_dtype(vectors.shape[1]))
-        rows["key"], rows["truncated"], rows["vector"] = keys, overlong, vectors
-        self._pending.append(rows)
-        self._pending_rows += len(rows)
-        if self._pending_rows >= SHARD_ROWS or time.monotonic() - self._last_seal > SHARD_SECONDS:
+        self._pending.append(ShardRows(keys, overlong, vectors, dim))
+        if self._is_full() or time.monotonic() - self._last_seal > SHARD_SECONDS:
             self.seal()
+
+    def _is_full(self) -> bool:
+        if sum(map(len, self._pending)) >= SHARD_ROWS:
+            return True
+        is_sparse = self.identity.kind == "sparse"
+        return is_sparse and sum(self._kind.size_bytes(rows.vectors) for rows in self._pending) >= SHARD_BYTES
 
     def seal(self) -> None:
         """Write everything that was appended to disk, durably."""
         self._last_seal = time.monotonic()
         if not self._pending:
             return
-        rows = np.concatenate(self._pending)
-        buffer = io.BytesIO()
-        np.save(buffer, rows)
-        self._write_shard(buffer.getbuffer(), rows)
-        self._pending, self._pending_rows = [], 0
+        rows = ShardRows(
+            np.concatenate([rows.keys for rows in self._pending]),
+            np.concatenate([rows.truncated for rows in self._pending]),
+            self._kind.join([rows.vectors for rows in self._pending]),
+            self.dim,
+        )
+        self._write_shard(self._kind.encode(rows), rows)
+        self._pending = []
 
     def copy_from(self, root: Path) -> int:
         """Copy the vectors of the same pass from another output; returns their number. What is wrong there is noted."""
@@ -134,28 +154,27 @@ class VectorStore:
             self.describe_encoder(other.encoder_facts)
         copied = 0
         for path in other._shards:
-            rows = np.load(path, mmap_mode="r")
+            rows = self._kind.open(path)
             if problem := self._misfit(rows, other._described_dim):
                 self.notes.append(f"{path} {problem}; its vectors are not taken over")
                 continue
             copied += len(rows)
-            if self.holds(rows["key"]).all():
+            if self.holds(rows.keys).all():
                 continue
-            if self.dim is None:
-                self._begin(rows["vector"].shape[1])
+            if not self._begun:
+                self._begin(rows.dim)
             self._write_shard(memoryview(path.read_bytes()), rows)
         return copied
 
-    def _misfit(self, rows: np.ndarray, described_dim: int | None) -> str | None:
+    def _misfit(self, rows: ShardRows[Any], described_dim: int | None) -> str | None:
         """Why the rows of another output's shard are of no use here."""
-        dim = rows["vector"].shape[1]
-        wanted = self.dim or self.identity.dim or described_dim or dim
-        if dim != wanted:
-            return f"has vectors of {dim} dimensions instead of {wanted}"
-        return None if np.isfinite(rows["vector"]).all() else "has vectors that are not finite"
+        wanted = self.dim or self.identity.dim or described_dim or rows.dim
+        if rows.dim != wanted:
+            return f"has vectors of {rows.dim} dimensions instead of {wanted}"
+        return self._kind.problem(rows.vectors)
 
-    def _write_shard(self, content: memoryview, rows: np.ndarray) -> None:
-        path = self._output.shard(self._free_number())
+    def _write_shard(self, content: memoryview, rows: ShardRows[Any]) -> None:
+        path = self._output.shard(self._free_number(), self._kind.suffix)
         with atomic_file(path) as file:
             file.write(content)
         checksum = hashlib.sha256(content).hexdigest()
@@ -163,18 +182,18 @@ class VectorStore:
         append_line(self.folder, line)
         self._adopt(line, rows)
 
-    def read(self, keys: np.ndarray) -> np.ndarray:
+    def read(self, keys: np.ndarray) -> Any:
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
         places = self._index.find(keys)
         if (places < 0).any():
             raise KeyError(f"{int((places < 0).sum())} of {len(keys)} texts have no stored vector")
-        vectors = np.empty((len(keys), self.dim or 0), np.float32)
         shards, rows = self._index.unpack(places)
+        parts = []
         for number in np.unique(shards):
-            chosen = shards == number
-            stored = np.load(self._shards[number], mmap_mode="r")
-            vectors[chosen] = stored["vector"][rows[chosen]]
-        return vectors
+            chosen = np.flatnonzero(shards == number)
+            stored = self._kind.open(self._shards[number], known_good=True).vectors
+            parts.append((chosen, self._kind.take(stored, rows[chosen])))
+        return self._kind.arrange(parts, len(keys), self.dim)
 
     def digest(self) -> str:
         """Hash of all stored vectors."""
@@ -211,14 +230,14 @@ class VectorStore:
         if ledger.damage is not None:
             self.notes.append(f"{ledger.damage}; recomputing the vectors that it does not list")
         for line in ledger.lines:
-            rows = load_shard(self.folder, line)
+            rows = load_shard(self.folder, line, self._kind)
             wanted = self.dim or self.identity.dim
-            if not isinstance(rows, str) and wanted not in (None, rows["vector"].shape[1]):
+            if not isinstance(rows, str) and wanted not in (None, rows.dim):
                 rows = "is damaged (its vectors have another dimension)"
             if isinstance(rows, str):
                 self.notes.append(f"{self.folder / line.shard} {rows}; recomputing its {line.rows} vectors")
             else:
-                self.dim = rows["vector"].shape[1]
+                self.dim, self._begun = rows.dim, True
                 self._adopt(line, rows)
         unlisted = list(unlisted_shards(self.folder, [line.shard for line in ledger.lines]))
         if ledger.damage is None:
@@ -235,7 +254,7 @@ class VectorStore:
         path = self._output.description
         if isinstance(described, PassDescription) and self.dim in (None, described.dim):
             return
-        if described is None and self.dim is None:
+        if described is None and not self._begun:
             return
         problem = str(described or f"{path} is missing")
         if isinstance(described, PassDescription):
@@ -244,21 +263,21 @@ class VectorStore:
             self.notes.append(f"{problem}; the vectors beside it are read without it")
             return
         self.notes.append(f"{problem}; it is written again")
-        if self.dim is None:
+        if not self._begun:
             delete(path)  # it is written with the first vectors
         else:
             write_description(self.folder, self.identity, self.dim, self.encoder_facts)
 
-    def _begin(self, dim: int) -> None:
-        self.dim = dim
+    def _begin(self, dim: int | None) -> None:
+        self.dim, self._begun = dim, True
         write_description(self.folder, self.identity, dim, self.encoder_facts)
 
-    def _adopt(self, line: LedgerLine, rows: np.ndarray) -> None:
-        self._index.add(len(self._shards), rows["key"])
+    def _adopt(self, line: LedgerLine, rows: ShardRows[Any]) -> None:
+        self._index.add(len(self._shards), rows.keys)
         self._shards.append(self.folder / line.shard)
         self._lines.append(line)
         self._numbers.add(shard_number(line.shard))
-        self._truncated.append(np.array(rows["truncated"]))
+        self._truncated.append(np.array(rows.truncated, bool))
 
     def _free_number(self) -> int:
         """The first number that no shard of the ledger has: those that are not listed are overwritten, others never."""
@@ -278,11 +297,14 @@ def pass_problems(folder: Path) -> Iterator[str]:
         return
     if ledger.damage is not None:
         yield str(ledger.damage)
+    identity = described.identity if isinstance(described, PassDescription) else None
     for line in ledger.lines:
-        rows = load_shard(folder, line)
+        # without metadata the file itself tells what it holds
+        kinds = [each for each in ROW_KINDS.values() if line.shard.endswith(each.suffix)]
+        rows = load_shard(folder, line, row_kind(identity) if identity else kinds[0])
         if isinstance(rows, str):
             yield f"{folder / line.shard} {rows}"
-        elif isinstance(described, PassDescription) and rows["vector"].shape[1] != described.dim:
+        elif isinstance(described, PassDescription) and rows.dim != described.dim:
             yield f"{folder / line.shard} is damaged (its vectors have not {described.dim} dimensions)"
     for path in unlisted_shards(folder, [line.shard for line in ledger.lines]):
         yield f"{path} is not listed in {PassOutput(folder).ledger.name}"

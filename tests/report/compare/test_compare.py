@@ -136,6 +136,19 @@ def test_damaged_vectors_are_named_and_left_out(bert: Path, copy_of: Callable[[P
     assert "no vectors that can be read" in collection.problem
 
 
+@pytest.mark.parametrize(("field", "value"), [("weight", -1.0), ("dim", 7000), ("fingerprint", "0123456789abcdef")])
+def test_a_summary_that_does_not_fit_the_vectors_is_not_believed(
+    field: str, value: object, ensembles: tuple[Path, Path], copy_of: Callable[[Path], Path]
+) -> None:
+    foreign = copy_of(ensembles[0])
+    summary = json.loads((foreign / "summary.json").read_text("utf-8"))
+    summary["collections"][0]["passes"][0][field] = value
+    (foreign / "summary.json").write_text(json.dumps(summary), "utf-8")
+    (collection,) = compare(ensembles[0], foreign).collections
+    assert collection.problem is None
+    assert all(pair.cosines is not None and pair.cosines.worst > 1 - 1e-6 for pair in collection.vectors[:1])
+
+
 def test_outputs_without_a_common_text_or_collection_say_so(
     make_output: Callable[..., Path], bert: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ultimate_embedder import events
 from ultimate_embedder.report.live import RunState, RunView
-from ultimate_embedder.report.roll_up import joined, rolled_up
+from ultimate_embedder.report.roll_up import RolledUp, joined, rolled_up
 from ultimate_embedder.types import ExportedFile, MemorySnapshot
 
 GB = 1_000_000_000
@@ -161,7 +161,21 @@ def test_rates_follow_what_happens_now_and_fall_when_nothing_does() -> None:
     given = [lease(), started(), *(batch(float(at), 10) for at in range(1, 60)), batch(60.0, 400)]
     assert view(*given).devices[0].tokens_per_second == pytest.approx(50 * (29 * 10 + 400) / 30, rel=0.03)
     assert view(*given, now=90.5).devices[0].tokens_per_second == 0.0
-    assert view(*given, now=90.5).passes[0].eta_seconds is not None
+
+
+def test_while_a_batch_is_under_way_rates_stay_and_the_time_left_goes_down() -> None:
+    given = [
+        lease(),
+        started(),
+        tokenized(0.0, 1000, 50_000),
+        *(batch(10.0 * at, forward_seconds=10.0) for at in (1, 2, 3)),
+    ]
+    before, after, late = (view(*given, now=now) for now in (30.0, 38.0, 100.0))
+    assert before.passes[0].eta_seconds == pytest.approx(70.0)
+    assert after.passes[0].eta_seconds == pytest.approx(62.0)
+    assert after.devices[0].tokens_per_second == before.devices[0].tokens_per_second == pytest.approx(500)
+    assert late.passes[0].eta_seconds is not None
+    assert late.passes[0].eta_seconds > 100
 
 
 def test_a_device_that_waits_half_of_the_time_is_half_idle() -> None:
@@ -172,8 +186,9 @@ def test_a_device_that_waits_half_of_the_time_is_half_idle() -> None:
 
 def test_time_without_a_lease_is_idle_and_a_batch_under_way_is_not() -> None:
     given = [lease(), started(), *(batch(float(at)) for at in range(1, 11))]
-    assert view(*given, now=25.0).devices[0].idle_share == 0.0
-    assert view(*given, release(10.0), now=30.0).devices[0].idle_share == pytest.approx(2 / 3, abs=0.05)
+    assert view(*given[:-1], now=25.0).devices[0].idle_share == 0.0
+    for over in (given, [*given[:-1], release(10.0)]):  # it has nothing left to do, or no device
+        assert view(*over, now=30.0).devices[0].idle_share == pytest.approx(2 / 3, abs=0.05)
 
 
 def test_two_workers_on_one_device_are_not_twice_as_busy() -> None:
@@ -224,7 +239,8 @@ def test_texts_without_a_usable_vector_count_as_done_with() -> None:
 
 def test_batches_that_were_added_up_give_the_same_rows() -> None:
     batches = [batch(float(at), wait_seconds=0.2, began=START + at - 0.8, forward_seconds=0.8) for at in range(1, 9)]
-    together = functools.reduce(joined, map(rolled_up, batches))
+    parts: list[RolledUp] = [rolled_up(each) for each in batches]
+    together = functools.reduce(joined, parts)
     single, rolled = (view(lease(), started(), tokenized(0.0, 1000, 50_000), *given) for given in (batches, [together]))
     assert (single.passes[0].done, single.passes[0].share, single.passes[0].tokens) == (800, 0.8, 40_000)
     assert (rolled.passes[0].done, rolled.passes[0].share, rolled.passes[0].tokens) == (800, 0.8, 40_000)

@@ -96,5 +96,9 @@ def _vector(vectors: Any) -> Any:
     return _numbers(vectors.vector)
 
 
-def _numbers(vector: Any) -> list[float]:
-    return list(vector.dense.data or vector.data)  # clients before 1.16 send the latter
+def _numbers(vector: Any) -> Any:
+    if vector.HasField("sparse"):
+        return {"indices": list(vector.sparse.indices), "values": list(vector.sparse.values)}
+    if vector.HasField("indices"):  # clients before 1.16 send these, and data
+        return {"indices": list(vector.indices.data), "values": list(vector.data)}
+    return list(vector.dense.data or vector.data)

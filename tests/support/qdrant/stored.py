@@ -200,7 +200,9 @@ def _edge_config(vectors: Any, sparse: Mapping[str, models.SparseVectorParams]) 
     return edge.EdgeConfig(
         vectors=dense,
         sparse_vectors={
-            name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if each.modifier else None)
+            name: edge.EdgeSparseVectorParams(
+                modifier=edge.Modifier.Idf if each.modifier is models.Modifier.IDF else None
+            )
             for name, each in sparse.items()
         },
         optimizers=edge.EdgeOptimizersConfig(indexing_threshold=EXACT_SEARCH),

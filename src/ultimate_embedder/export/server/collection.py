@@ -10,9 +10,10 @@ from ultimate_embedder.errors import UploadError
 from ultimate_embedder.export.server.calls import Server
 from ultimate_embedder.export.server.failures import shown
 from ultimate_embedder.export.server.layout import SINCE_VERSION, Layout
-from ultimate_embedder.types import UNNAMED, VectorSpec
+from ultimate_embedder.types import UNNAMED, SparseFacts, VectorSpec
 
 DISTANCE = "Cosine"
+IDF = "idf"
 WAY_OUT = "Give another name with --collection, or delete that collection with --recreate."
 
 
@@ -30,11 +31,15 @@ def require_support(server: Server, layout: Layout) -> None:
         )
 
 
-def create_collection(server: Server, target: str, ours: Sequence[VectorSpec], layout: Layout) -> None:
+def create_collection(
+    server: Server, target: str, ours: Sequence[VectorSpec], sparse: Sequence[SparseFacts], layout: Layout
+) -> None:
     """Create a collection, and see that the server has understood the options."""
     on_disk = {"on_disk": True} if layout.on_disk else {}
     vectors = {spec.name: {"size": spec.dim, "distance": DISTANCE, **on_disk} for spec in ours if spec.dim is not None}
-    server.create(target, {"vectors": vectors.get(UNNAMED, vectors), **layout.settings()})
+    beside = {each.name: _sparse_settings(each, on_disk) for each in sparse}
+    body = {"vectors": vectors.get(UNNAMED, vectors), **({"sparse_vectors": beside} if beside else {})}
+    server.create(target, {**body, **layout.settings()})
     if problem := layout.misfit(server.config(target)):
         raise UploadError(
             f"{server.url} has created {target}, but does not follow {problem}. The server may be too old for this "
@@ -42,10 +47,14 @@ def create_collection(server: Server, target: str, ours: Sequence[VectorSpec], l
         )
 
 
-def check_collection(server: Server, target: str, ours: Sequence[VectorSpec], layout: Layout) -> None:
+def check_collection(
+    server: Server, target: str, ours: Sequence[VectorSpec], sparse: Sequence[SparseFacts], layout: Layout
+) -> None:
     """Check that the vectors of an existing collection match ours, and that it follows the options."""
     config = server.config(target)
-    if problem := _misfit(config["params"].get("vectors"), ours):
+    dense = [spec for spec in ours if not spec.is_sparse]
+    problem = _misfit(config["params"].get("vectors"), dense)
+    if problem := problem or _sparse_misfit(config["params"].get("sparse_vectors"), sparse):
         raise UploadError(f"collection {target} on {server.url} has {problem}. {WAY_OUT}")
     if problem := layout.misfit(config):
         raise UploadError(
@@ -89,6 +98,25 @@ def _misfit(vectors: Any, ours: Sequence[VectorSpec]) -> str | None:
             return f"vectors{which} with {shown(theirs.get('size'))} dimensions, but ours have {spec.dim}"
         if theirs.get("distance") != DISTANCE:
             return f"vectors{which} with {shown(theirs.get('distance'))} distance, but ours need {DISTANCE}"
+    return None
+
+
+def _sparse_settings(facts: SparseFacts, on_disk: Mapping[str, Any]) -> dict[str, Any]:
+    modifier = {"modifier": facts.modifier} if facts.modifier else {}
+    return {**modifier, **({"index": dict(on_disk)} if on_disk else {})}
+
+
+def _sparse_misfit(there: Any, ours: Sequence[SparseFacts]) -> str | None:
+    """How the sparse vectors of a collection differ from ours, or None; those that only it has do no harm."""
+    found = there if isinstance(there, Mapping) else {}
+    for facts in ours:
+        theirs = found.get(facts.name)
+        if facts.name not in found:
+            return f"no sparse vectors named {facts.name}, which ours have"
+        modifier = theirs.get("modifier") if isinstance(theirs, Mapping) else None
+        if (IDF if modifier == IDF else None) != facts.modifier:
+            wanted = f"need the modifier {facts.modifier}" if facts.modifier else "need none"
+            return f"sparse vectors named {facts.name} with the modifier {shown(modifier)}, but ours {wanted}"
     return None
 
 

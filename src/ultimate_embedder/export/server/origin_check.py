@@ -28,6 +28,8 @@ class CheckedOrigin:
     in_metadata: bool
     kind: dict[str, str]
     """The shape of the payloads, if it is not ours."""
+    other_weights: bool = False
+    """Whether the server notes other facts of sparse vectors: what words weigh follows from all chunks."""
 
 
 def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, created: bool) -> CheckedOrigin:
@@ -51,7 +53,8 @@ def check_origin(file: PointsFile, target: str, server: Server, emit: Emit, *, c
             )
         message = f"{file.path} does not say which model its vectors are from, as an earlier version wrote it"
         emit(Warned(collection=file.collection, message=message))
-    return CheckedOrigin(ours, in_metadata, kind)
+    other_weights = in_metadata and ours is not None and _sparse(noted) != ours.as_record().get("sparse")
+    return CheckedOrigin(ours, in_metadata, kind, other_weights)
 
 
 def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str, Any] | None:
@@ -59,10 +62,14 @@ def note_origin(origin: CheckedOrigin, target: str, server: Server) -> dict[str,
 
     Gives what each payload has to say of it where the server has no metadata for collections (before 1.16).
     """
-    if origin.ours is None or origin.in_metadata:
+    if origin.ours is None or (origin.in_metadata and not origin.other_weights):
         return None
     noted = server.write_record(target, origin.ours.as_record() | origin.kind)
     return None if noted else origin.ours.as_mark() | origin.kind
+
+
+def _sparse(noted: Any) -> Any:
+    return noted.get("sparse") if isinstance(noted, Mapping) else None
 
 
 def _require_same_origin(

@@ -81,8 +81,8 @@ class _Upload:
         ours_already = interrupted is not None and interrupted.recreated
         recreated = self._delete_collection() if self.config.recreate and not ours_already else None
         if created := not server.exists(target):
-            create_collection(server, target, file.vectors, layout)
-        check_collection(server, target, file.vectors, layout)
+            create_collection(server, target, file.vectors, file.sparse, layout)
+        check_collection(server, target, file.vectors, file.sparse, layout)
         mark = note_origin(check_origin(file, target, server, self.emit, created=created), target, server)
         create_indexes(server, target, layout)
         if created:
@@ -130,9 +130,10 @@ class _Upload:
         exists = server.exists(target)
         recreated = self._count_for_deletion() if exists and self.config.recreate else None
         created = not exists or recreated is not None
+        other_weights = False
         if not created:
-            check_collection(server, target, file.vectors, self.config.layout)
-            check_origin(file, target, server, self.emit, created=False)
+            check_collection(server, target, file.vectors, file.sparse, self.config.layout)
+            other_weights = check_origin(file, target, server, self.emit, created=False).other_weights
         there = changed = size = 0
 
         def look(batch: Batch) -> tuple[int, int, int]:
@@ -140,7 +141,8 @@ class _Upload:
             return (*found, request_bytes(target, batch, over_grpc=self.config.grpc_port is not None))
 
         for numbers in run_in_order(file.batches(self.config.batch_size), look, self.config.parallel, server.stopped):
-            there, changed, size = there + numbers[0], changed + numbers[1], size + numbers[2]
+            there, size = there + numbers[0], size + numbers[2]
+            changed += numbers[0] if other_weights else numbers[1]
         removed = 0 if created else self._count_removed(there)
         return UploadReport(
             collection=file.collection,

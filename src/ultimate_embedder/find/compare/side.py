@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
 from ultimate_embedder.find.compare.legs import READ_ROWS, Leg, Maker, exported_leg, stored_leg, whole_leg
 from ultimate_embedder.find.compare.result import ShownText
-from ultimate_embedder.find.query import summary_fusion
+from ultimate_embedder.find.recorded import summary_fusion
 from ultimate_embedder.output import POINTS_FILE, CollectionOutput
-from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.summary import PassSummary, RunSummary
+from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import FUSIONS, UNNAMED, Fusion, KeyIndex, Member, VectorStore, read_identity
 
 SHOWN_CHARACTERS = 160
@@ -130,15 +132,23 @@ def _open_stores(
         if identity is None:
             notes.append(f"{each.description} cannot be used: its vectors are left out")
             continue
+        if _is_sparse(identity):
+            notes.append(f"{collection.name}: the sparse vectors of {identity.model} are not compared")
+            continue
         store = VectorStore(collection.store, identity, read_only=True)
         notes += store.notes
         if store.dim is not None:
             stores.append(store)
     stores = _one_per_model(stores, notes)
     order = [member.name for member in fusion.members] if fusion else []
-    if sorted(order) != sorted(store.identity.model for store in stores):
+    if fusion is None or sorted(order) != sorted(store.identity.model for store in stores):
         return stores, _only(stores)
-    return sorted(stores, key=lambda store: order.index(store.identity.model)), fusion
+    stores.sort(key=lambda store: order.index(store.identity.model))
+    return stores, fusion if _fits(fusion, [store.dim or 0 for store in stores]) else _only(stores)
+
+
+def _is_sparse(of: PassIdentity | PassSummary) -> bool:
+    return getattr(of, "kind", "dense") == "sparse"
 
 
 def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorStore]:
@@ -151,6 +161,16 @@ def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorSt
     return list(chosen.values())
 
 
+def _fits(fusion: Fusion, dims: Sequence[int]) -> bool:
+    """Whether a fusion that was recorded can be that of vectors of these dimensions."""
+    members = fusion.members
+    if not all(0 <= member.weight < math.inf for member in members) or len(members) != len(dims):
+        return False
+    if fusion.method == "weighted_average" and len({member.dim for member in members}) > 1:
+        return False
+    return all(0 < member.dim <= dim for member, dim in zip(members, dims, strict=True))
+
+
 def _only(stores: Sequence[VectorStore]) -> Fusion | None:
     """The trivial fusion of one model."""
     if len(stores) != 1:
@@ -161,7 +181,8 @@ def _only(stores: Sequence[VectorStore]) -> Fusion | None:
 def _recipe(collection: CollectionOutput, run: RunSummary | None) -> tuple[tuple[str, ...], Fusion | None]:
     """The passes of the last run, else those that the exports are made of, else nothing is known."""
     entry = next((each for each in run.collections if each.collection == collection.name), None) if run else None
-    if run is not None and entry is not None and entry.passes and all(each.dim for each in entry.passes):
+    dense = [each for each in entry.passes if not _is_sparse(each)] if entry else []
+    if run is not None and entry is not None and dense and all(each.dim for each in dense):
         return tuple(each.fingerprint for each in entry.passes), summary_fusion(run, entry)
     journal = read_export_journal(collection.folder)
     noted = journal.get("parquet") or next(iter(journal.values()), {})
@@ -186,9 +207,8 @@ def _read_fusion(recorded: Mapping[str, Any] | None) -> Fusion | None:
 def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | None]:
     """The vectors of an export, by model if they have names."""
     origin = read_origin(points.origin)
-    makers = (
-        [Maker(str(each.get("model")), str(each.get("model_digest") or "")) for each in origin.passes] if origin else []
-    )
+    passes = [each for each in origin.passes if each.get("kind") != "sparse"] if origin else []
+    makers = [Maker(str(each.get("model")), str(each.get("model_digest") or "")) for each in passes]
     fusion = _read_fusion(origin.fusion) if origin else None
     specs = [spec for spec in points.vectors if spec.kind == "dense"]
     if [spec.name for spec in specs] == [UNNAMED]:
@@ -199,5 +219,6 @@ def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | No
     legs = [
         exported_leg(points, spec.name, (by_name.get(spec.name, Maker(spec.name, "")),), "", keys) for spec in specs
     ]
-    names = [member.name for member in fusion.members] if fusion else []
-    return legs, whole_leg(legs, fusion) if fusion and names == [leg.name for leg in legs] else None
+    named = fusion is not None and [member.name for member in fusion.members] == [leg.name for leg in legs]
+    fits = fusion is not None and named and _fits(fusion, [leg.dim for leg in legs])
+    return legs, whole_leg(legs, fusion) if fusion is not None and fits else None

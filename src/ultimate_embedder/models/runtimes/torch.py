@@ -29,6 +29,7 @@ class TorchRuntime:
         if groups is None:
             return dict(model[0](inputs))
         with packed(groups):
-            hidden = model[0].auto_model(**inputs).last_hidden_state
+            output = model[0].auto_model(**inputs)
+        hidden = output.last_hidden_state if "last_hidden_state" in output else output.logits
         tokens, mask = unpack(hidden, groups)
         return {"token_embeddings": tokens, "attention_mask": mask}

@@ -24,6 +24,7 @@ OPTIONAL = {
     "onnx": "--backend onnx",
     "openvino": "--backend openvino",
     "completion": "completion by the shell",
+    "evaluate": "evaluate",
     "minilm": "the default model without a download",
     "otel": "--otel",
 }

@@ -23,7 +23,16 @@ def draw_throughput(events: Curves, hues: Mapping[str, str]) -> str:
         most = f"{max(pace.tokens_in) / width:,.0f} tokens/s at most"
         shape = steps(curve, scale, f"fill {hues.get(model, '')}")
         strips += _strip(model, most, plot(shape, f"Tokens per second of {model}: {most}", scale, sides, 72))
-    return strips + time_axis(events.seconds) if strips else ""
+    return strips + time_axis(events.axis_seconds) if strips else ""
+
+
+def draw_pace(device: str, tokens_in: list[float], events: Curves, fastest: float) -> str:
+    """Tokens per second of one device; `fastest` is the most of a bin on any, so that all have one scale."""
+    width = events.seconds / BINS
+    scale, sides = _scale(events, fastest / width)
+    curve = [(place * width, tokens / width) for place, tokens in enumerate(tokens_in)]
+    label = f"Tokens per second of {device}: {max(tokens_in) / width:,.0f} at most"
+    return plot(steps(curve, scale, "fill pace", until=events.axis_seconds), label, scale, sides, 56)
 
 
 def draw_batches(events: Curves, hues: Mapping[str, str]) -> str:
@@ -39,7 +48,7 @@ def draw_batches(events: Curves, hues: Mapping[str, str]) -> str:
         shape += dots([(at, values[2] / values[3]) for at, values in places], scale, f"dot {hue}")
         words = f"{pace.batches:,} batches, {pace.rows / max(1, pace.batches):,.1f} rows on average"
         strips += _strip(model, words, plot(shape, f"Rows of batches of {model}: {words}", scale, sides, 72))
-    return strips + time_axis(events.seconds) if strips else ""
+    return strips + time_axis(events.axis_seconds) if strips else ""
 
 
 def _largest(events: Curves) -> dict[str, Pace]:
@@ -50,7 +59,7 @@ def _largest(events: Curves) -> dict[str, Pace]:
 
 def _scale(events: Curves, most: float) -> tuple[Scale, dict[float, str]]:
     top = max(most, 1e-9) * HEADROOM
-    return Scale(events.seconds, top), {at: _short(at) for at in ticks(top, 3)}
+    return Scale(events.axis_seconds, top), {at: _short(at) for at in ticks(top, 3)}
 
 
 def _short(value: float) -> str:

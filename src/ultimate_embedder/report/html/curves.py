@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ultimate_embedder import events
 from ultimate_embedder.report.replay import UNREADABLE, EventReader, parse_event
 from ultimate_embedder.report.roll_up import began, rolled_up
 from ultimate_embedder.types import MemorySnapshot
+
+Value = TypeVar("Value")
 
 SLICES = 400  # of the time of a run, for memory; a page is hardly wider
 BINS = 100  # for throughput and batch sizes: a batch takes longer than 1/400 of most runs
@@ -45,6 +47,15 @@ class Lane:
     held_bytes: dict[int, int] = field(default_factory=dict)
     peak_bytes: dict[int, int] = field(default_factory=dict)
     ceiling_bytes: dict[int, int] = field(default_factory=dict)
+    tokens_in: list[float] = field(default_factory=lambda: [0.0] * BINS)
+    """Tokens by bin of time."""
+
+    def stretch(self) -> None:
+        """Let each slice have twice its time."""
+        self.held_bytes = _halved(self.held_bytes, max)
+        self.peak_bytes = _halved(self.peak_bytes, max)
+        self.ceiling_bytes = _halved(self.ceiling_bytes, lambda before, later: later)
+        self.tokens_in = _halved_bins(self.tokens_in)
 
 
 @dataclass
@@ -57,6 +68,25 @@ class Pace:
     tokens_in: list[float] = field(default_factory=lambda: [0.0] * BINS)
     rows_in: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     """Fewest, most, sum and number of batches."""
+
+    def stretch(self) -> None:
+        """Let each bin have twice its time."""
+        self.tokens_in = _halved_bins(self.tokens_in)
+        self.rows_in = _halved(
+            self.rows_in,
+            lambda one, two: (min(one[0], two[0]), max(one[1], two[1]), one[2] + two[2], one[3] + two[3]),
+        )
+
+
+def _halved(values: dict[int, Value], join: Callable[[Value, Value], Value]) -> dict[int, Value]:
+    halved: dict[int, Value] = {}
+    for place, value in sorted(values.items(), key=lambda item: item[0]):
+        halved[place // 2] = join(halved[place // 2], value) if place // 2 in halved else value
+    return halved
+
+
+def _halved_bins(values: list[float]) -> list[float]:
+    return [sum(values[2 * place : 2 * place + 2]) for place in range(BINS)]
 
 
 @dataclass
@@ -71,6 +101,21 @@ class Curves:
     """Of the log, if a later version of this program wrote it."""
     lanes: dict[str, Lane] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
+    shown_seconds: float = 0.0
+    """What is drawn of `seconds`, the time that all slices have: for a run that goes on."""
+
+    @property
+    def axis_seconds(self) -> float:
+        """The time that a drawing shows."""
+        return self.shown_seconds or self.seconds
+
+    def stretch(self) -> None:
+        """Make room for as much time again, with half as many slices for what is there."""
+        self.seconds *= 2
+        for lane in self.lanes.values():
+            lane.stretch()
+        for pace in self.paces.values():
+            pace.stretch()
 
     def slice_of(self, at: float, count: int = SLICES) -> int:
         """The slice of time that a moment is in."""
@@ -83,7 +128,7 @@ def read_curves(path: Path) -> Curves | None:
     if first is None:
         return None
     seconds = max(0.001, _last_timestamp(path, first.timestamp) - first.timestamp)
-    drawing, reader = _Drawing(Curves(first.timestamp, seconds)), EventReader(path)
+    drawing, reader = Drawing(Curves(first.timestamp, seconds)), EventReader(path)
     odd = 0
     for event in reader:
         try:
@@ -123,7 +168,7 @@ class _Begun:
     collection: str
 
 
-class _Drawing:
+class Drawing:
     """Takes events one by one."""
 
     def __init__(self, found: Curves) -> None:
@@ -145,12 +190,14 @@ class _Drawing:
         }
 
     def take(self, event: events.Event) -> None:
+        """Add an event; raises one of `UNREADABLE` if its values are odd."""
         if handler := self._handlers.get(type(event)):
             handler(event, event.timestamp - self.found.start)
 
     def finish(self) -> Curves:
+        """All that was taken; what has begun and not ended is drawn to the end."""
         for each in self._begun.values():
-            self._end(each, self.found.seconds, ended=False)
+            self._end(each, self.found.axis_seconds, ended=False)
         return self.found
 
     def _lane(self, name: str) -> Lane:
@@ -218,15 +265,15 @@ class _Drawing:
         self._memory([event.memory], begin, end, event.held_bytes)
         peaks, place = self._lane(event.memory.device).peak_bytes, self.found.slice_of(end)
         peaks[place] = max(event.peak_held_bytes, peaks.get(place, 0))
+        self._add_tokens(self._lane(event.device).tokens_in, begin, end, event.tokens)
         paces = self.found.paces
         if event.model not in paces and len(paces) >= MOST_ROWS:
             return
         pace = paces.setdefault(event.model, Pace())
         pace.batches, pace.tokens = pace.batches + event.batches, pace.tokens + event.tokens
         pace.rows += event.rows
-        first, last = self.found.slice_of(begin, BINS), self.found.slice_of(end, BINS)
-        for bin_ in range(first, last + 1):  # evenly over the time of the forwards
-            pace.tokens_in[bin_] += event.tokens / (last - first + 1)
+        self._add_tokens(pace.tokens_in, begin, end, event.tokens)
+        last = self.found.slice_of(end, BINS)
         fewest, most, total, count = pace.rows_in.get(last, (event.fewest_rows, 0, 0, 0))
         pace.rows_in[last] = (
             min(fewest, event.fewest_rows),
@@ -234,6 +281,11 @@ class _Drawing:
             total + event.rows,
             count + event.batches,
         )
+
+    def _add_tokens(self, tokens_in: list[float], begin: float, end: float, tokens: int) -> None:
+        first, last = self.found.slice_of(begin, BINS), self.found.slice_of(end, BINS)
+        for place in range(first, last + 1):  # evenly over the time of the forwards
+            tokens_in[place] += tokens / (last - first + 1)
 
     def _finished(self, event: events.RunFinished, at: float) -> None:
         self.found.ended = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ultimate_embedder.events import EVENTS_VERSION
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
@@ -22,10 +24,15 @@ SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
 OVER = "memory exceeded a ceiling"
 
 
-def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True) -> str:
-    """The page of a run; without `events` it has no curves, and says so."""
-    names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
-    hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
+def make_page(
+    summary: RunSummary,
+    events: Curves | None,
+    *,
+    ended: bool = True,
+    evaluations: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The page of a run; without `events` it has no curves, and says so. `evaluations` are sections of their own."""
+    hues = hues_of(one.model for each in summary.collections for one in each.passes)
     parts = (
         (
             "What needs attention",
@@ -33,6 +40,7 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
             sections.attention(find_advice(summary, ended=ended)),
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        *evaluations,
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",
@@ -56,6 +64,7 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
         ),
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
+        ("Sparse vectors", "Beside the dense ones, for searches by words.", sections.sparse(summary)),
         ("Plan against actual", "What was expected, and what came.", draw_plan(summary)),
         ("Time by stage", "All on one scale.", draw_stages(summary)),
         ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
@@ -64,6 +73,11 @@ def make_page(summary: RunSummary, events: Curves | None, *, ended: bool = True)
     )
     title = f"{_title(summary, ended)}: {summary.output[:200]}"
     return frame(title, _verdict(summary, ended) + _about_events(events), parts)
+
+
+def hues_of(models: Iterable[str]) -> dict[str, str]:
+    """A colour for each model, by the order in which they are named."""
+    return {name: f"h{index % HUES}" for index, name in enumerate(dict.fromkeys(models))}
 
 
 def _status(summary: RunSummary, ended: bool) -> str:

@@ -160,16 +160,37 @@ def models(summary: RunSummary) -> str:
 
 def _model(model: ModelSummary, key: str) -> str:
     facts = [
+        ("vectors", "sparse" if model.kind == "sparse" else ""),
         ("dimensions", number(model.dim, f"{key}.dim") if model.dim else ""),
         ("token limit", number(model.max_tokens, f"{key}.max_tokens") if model.max_tokens else ""),
         ("precision", text(model.dtype or "")),
         (REVISIONS.get(model.source, "commit"), f"<code>{text(model.revision)}</code>"),
         ("source", text(f"{model.source}: {model.hub_id}" if model.hub_id else model.source)),
         ("sha256 of its files", f"<code>{text(model.digest[:16])}</code>"),
-        ("size", marked(size(model.size_bytes), model.size_bytes, f"{key}.size_bytes")),
+        ("size", marked(size(model.size_bytes), model.size_bytes, f"{key}.size_bytes") if model.size_bytes else ""),
         ("note", text(model.note)),
     ]
     return f"<div><h3>{text(model.model)}</h3>{pairs([each for each in facts if each[1]])}</div>"
+
+
+def sparse(summary: RunSummary) -> str:
+    """The sparse vectors of each collection."""
+    rows = []
+    for index, collection in enumerate(summary.collections):
+        for place, each in enumerate(collection.sparse):
+            key = f"collections.{index}.sparse.{place}"
+            words = each.bm25.language or each.bm25.tokenizer if each.bm25 else ""
+            rows.append(
+                [
+                    f"{text(each.name)}<small>{text(collection.collection)}</small>",
+                    f"{text(each.method)}<small>{text(words)}</small>",
+                    number(each.values_per_point, f"{key}.values_per_point", 1),
+                    number(each.empty, f"{key}.empty"),
+                    number(each.avg_len, f"{key}.avg_len", 1) if each.avg_len is not None else "",
+                ]
+            )
+    headings = ["vector", "made by", "#values of a point", "#points without any", "#mean words"]
+    return table(headings, rows[:MOST_ROWS]) + _more(len(rows)) if rows else ""
 
 
 def _passes(summary: RunSummary) -> Iterator[tuple[str, CollectionSummary, PassSummary]]:

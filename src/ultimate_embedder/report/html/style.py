@@ -50,6 +50,7 @@ border-bottom:1px solid var(--line)}
 path.grid{stroke:var(--line)}
 path.area{fill:var(--fill)}
 path.fill{fill:color-mix(in srgb,var(--c) 75%,var(--bg))}
+path.pace{--c:var(--h2)}
 path.ceiling{stroke:var(--bad);stroke-dasharray:5 4;stroke-width:1.4}
 path.memory{stroke:var(--soft);stroke-dasharray:2 4}
 path.beyond{fill:var(--bad)}
@@ -91,6 +92,12 @@ i.bad{color:var(--bad)}
 .s-moving,.s-split{opacity:.6}.s-forward{--c:var(--h0)}.s-wait{--c:color-mix(in srgb,var(--h0) 45%,var(--bg))}
 .s-encoding{--c:color-mix(in srgb,var(--h0) 70%,var(--ink))}
 .s-export{--c:var(--h3)}.s-check{--c:var(--note)}.s-other{--c:var(--fill)}
+.whiskers{display:grid;grid-template-columns:minmax(0,max-content) minmax(160px,1fr) max-content;gap:2px 14px;
+align-items:center;margin:18px 0 4px;font-size:14px}
+.whiskers .plot{height:20px;margin:0}
+.whiskers .axis{margin:0}
+.whiskers path.range{stroke-width:2.4}
+.whiskers path.dot{stroke-width:9}
 .stack{display:flex;height:20px;gap:2px}
 .stack span{background:var(--c);border-radius:2px;min-width:1px}
 .wide{overflow-x:auto;margin-bottom:8px}
@@ -107,7 +114,9 @@ details{margin-top:12px}
 summary{cursor:pointer;font-size:14px;margin-bottom:8px}
 .broken{border-left:3px solid var(--look);padding-left:12px;margin-bottom:22px}
 :focus-visible{outline:2px solid var(--h0);outline-offset:2px}
-@media(max-width:600px){.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
+@media(max-width:600px){.whiskers{grid-template-columns:minmax(0,1fr) max-content}
+.whiskers>span{grid-column:1/-1;margin-top:4px}.whiskers>b:first-of-type{display:none}
+.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
 h3 small{display:block}}
 @media print{:root{--bg:#fff}body{font-size:10.5pt;print-color-adjust:exact;-webkit-print-color-adjust:exact}
 main{padding:0}section{padding:14px 0;display:block}.lane,.strip,tr,.items li,.pair>div{break-inside:avoid}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.execution import MITIGATIONS
+from ultimate_embedder.report.html.charts import draw_pace
 from ultimate_embedder.report.html.curves import CPU, HOST, SLICES, Curves, Lane, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
 from ultimate_embedder.report.rejections import reason_key
-from ultimate_embedder.summary import DeviceSummary, MitigationSummary, RunSummary
+from ultimate_embedder.summary import DeviceSummary, RunSummary
 
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 SLOTS = 48  # of the width: marks that are closer would cover each other
@@ -29,6 +30,8 @@ KEY = (
     ("▼", "", "less memory used"),
     ("◆", "bad", "out of memory or device lost, and what was done"),
 )
+
+PACE_KEY = ("▟", "", "below: tokens per second")
 
 
 @dataclass(frozen=True)
@@ -56,38 +59,61 @@ class Step:
 def draw_timeline(summary: RunSummary, events: Curves | None, hues: Mapping[str, str]) -> str:
     """All lanes on one axis, and the list of mitigations; nothing if events are missing and nothing was done."""
     found = [each for collection in summary.collections for each in collection.mitigations]
-    taken = [_step(each, events.start if events else each.timestamp) for each in found]
-    drawn = ""
-    if events is not None and events.lanes:
-        devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
-        # all cards on one scale; the memory of the machine is so much more that nothing would be seen of theirs
-        cards = max((_top(lane) for name, lane in devices.items() if name != CPU), default=1.0)
-        host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
-        heads = {each.device: _head(each, f"devices.{index}") for index, each in enumerate(summary.devices)}
-        lanes = "".join(
-            _lane(name, lane, events, hues, taken, cards if name != CPU else _top(lane), heads.get(name))
-            for name, lane in devices.items()
-        )
-        drawn = (
-            f'<p class="legend">{"".join(_key(*each) for each in KEY)}</p>'
-            + (f'<div class="lane"><h3>host</h3>{host}</div>' if host else "")
-            + f"{lanes}{time_axis(events.seconds)}"
-        )
+    start = events.start if events else None
+    taken = [make_step(each.type, each.timestamp, each.details, start, each.times, each.until) for each in found]
+    heads = {each.device: _head(each, f"devices.{index}") for index, each in enumerate(summary.devices)}
+    drawn = draw_lanes(events, hues, taken, heads) if events is not None else ""
     return drawn + _list(taken) if drawn or taken else ""
+
+
+def draw_lanes(
+    events: Curves,
+    hues: Mapping[str, str],
+    taken: list[Step],
+    heads: Mapping[str, str] | None = None,
+    *,
+    speed: bool = False,
+) -> str:
+    """The host, then each device with its leases, passes, memory and mitigations; with `speed`, its throughput too.
+
+    `heads` are words about devices, as HTML.
+    """
+    if not events.lanes:
+        return ""
+    devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
+    # all cards on one scale; the memory of the machine is so much more that nothing would be seen of theirs
+    cards = max((_top(lane) for name, lane in devices.items() if name != CPU), default=1.0)
+    host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
+    drawn = f'<div class="lane"><h3>host</h3>{host}</div>' if host else ""
+    fastest = max((max(lane.tokens_in) for lane in devices.values()), default=0.0) if speed else 0.0
+    for name, lane in devices.items():
+        paced = draw_pace(name, lane.tokens_in, events, fastest) if speed and any(lane.tokens_in) else ""
+        top = (cards if name != CPU else _top(lane)) * HEADROOM * HEADROOM
+        memory = _lane(name, lane, events, hues, taken, top, (heads or {}).get(name))
+        drawn += f'<div class="lane">{memory}{paced}</div>'
+    keys = (*KEY, PACE_KEY) if speed else KEY
+    return f'<p class="legend">{"".join(_key(*each) for each in keys)}</p>{drawn}{time_axis(events.axis_seconds)}'
 
 
 def _key(sign: str, kind: str, words: str) -> str:
     return f'<span><i class="{kind}" aria-hidden="true">{sign}</i> {words}</span>'
 
 
-def _step(each: MitigationSummary, start: float) -> Step:
-    details = each.details
+def make_step(
+    kind: str,
+    timestamp: float,
+    details: Mapping[str, Any],
+    start: float | None,
+    times: int = 1,
+    until: float | None = None,
+) -> Step:
+    """A mitigation as it is drawn, or several alike, the last at `until`; without a `start` at the beginning."""
     device, model = (str(details.get(name) or "") for name in ("device", "model"))
     if not device and isinstance(details.get("after"), str):  # where a companion was placed
         device = details["after"]
     reason = str(details.get("reason") or "")
-    at, until = (max(0.0, moment - start) for moment in (each.timestamp, each.until or each.timestamp))
-    return Step(at, each.type, device, model, reason, _rows_changed(details), each.times, until)
+    at, last = (0.0 if start is None else max(0.0, moment - start) for moment in (timestamp, until or timestamp))
+    return Step(at, kind, device, model, reason, _rows_changed(details), times, last)
 
 
 def _rows_changed(details: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -130,8 +156,7 @@ def _lane(
     top: float,
     head: str | None,
 ) -> str:
-    top *= HEADROOM * HEADROOM
-    scale = Scale(events.seconds, top)
+    scale = Scale(events.axis_seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
     limit = "memory" if name == CPU else "ceiling"
     words = f"peak {size(peak)}" + (f", {share(peak / ceiling)} of the {limit} of {size(ceiling)}" if ceiling else "")
@@ -141,11 +166,10 @@ def _lane(
         + dots(_moments(lane.peak_bytes, events), scale, "dot")
     )
     sides = {0.0: "0", **({float(ceiling): size(ceiling)} if ceiling else {})}
-    marks = _marks([step for step in taken if step.device == name], events.seconds)
+    marks = _marks([step for step in taken if step.device == name], events.axis_seconds)
     word = f'<em class="{limit}" style="bottom:{min(1.0, ceiling / top):.2%}">{limit}</em>' if ceiling else ""
     memory = plot(shapes, f"Memory of {name} over time: {words}", scale, sides, 96, word + marks)
-    heading = f"<h3>{text(name)} <small>{head or words}</small></h3>"
-    return f'<div class="lane">{heading}{_rows(lane, events, hues)}{memory}</div>'
+    return f"<h3>{text(name)} <small>{head or words}</small></h3>{_rows(lane, events, hues)}{memory}"
 
 
 def _moments(values: Mapping[int, int], events: Curves) -> list[tuple[float, float]]:
@@ -166,9 +190,10 @@ def _rows(lane: Lane, events: Curves, hues: Mapping[str, str]) -> str:
 def _bar(kind: str, row: str, span: Span, events: Curves) -> str:
     what = f"{span.merged:,} times" if span.merged > 1 else span.label
     tip = f"{row}, {kind} ({what}): {span.begin:.1f} s to {span.end:.1f} s{'' if span.ended else ', not finished'}"
-    width = (span.end - span.begin) / events.seconds
+    width = (span.end - span.begin) / events.axis_seconds
     words = text(f"{row} · {what}") if kind == "pass" and width > NARROW else ""
-    place = f"left:min({span.begin / events.seconds:.2%},100% - 2px);width:{width:.2%}"  # no bar is narrower than 2 px
+    begin = f"min({span.begin / events.axis_seconds:.2%},100% - 2px)"  # no bar is narrower than 2 px
+    place = f"left:{begin};width:{width:.2%}"
     return f'<span class="{kind}" style="{place}" title="{text(tip)}">{words}</span>'
 
 

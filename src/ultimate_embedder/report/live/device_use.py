@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 
 from ultimate_embedder.report.live.recent import Recent, whole
 from ultimate_embedder.report.live.rows import DeviceRow
 from ultimate_embedder.types import MemorySnapshot
 
+Lessee = tuple[str | None, str]
+"""Who leases a device: collection and model."""
 SPAN_S = 30.0  # over which tokens per second and idle time are measured
 
 
@@ -16,8 +19,8 @@ class DeviceUse:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.leased_by: dict[tuple[str | None, str], str] = {}
-        """By collection and model: the model as it is shown."""
+        self.leased_by: dict[Lessee, str] = {}
+        """The models, as they are shown."""
         self.lost: str | None = None
         self._ceiling_reason: str | None = None
         self._held: int | None = None
@@ -47,25 +50,26 @@ class DeviceUse:
         if waited:
             self._waited.add(waited, begin, end)
 
-    def row(self, now: float) -> DeviceRow:
-        """The device at this moment."""
+    def row(self, now: float, at_work: AbstractSet[Lessee]) -> DeviceRow:
+        """The device at this moment; `at_work` are the passes that have something to do."""
+        under_way = not at_work.isdisjoint(self.leased_by)
         return DeviceRow(
             name=self.name,
             held_bytes=self._held,
             ceiling_bytes=self._ceiling,
             ceiling_reason=self._ceiling_reason,
             peak_bytes=self._peak,
-            tokens_per_second=self._tokens.rate(now, SPAN_S),
-            idle_share=self._idle_share(now),
+            tokens_per_second=self._tokens.rate(now, SPAN_S, SPAN_S if under_way else 0.0),
+            idle_share=self._idle_share(now, under_way=under_way),
             models=tuple(dict.fromkeys(self.leased_by.values())),
             lost=self.lost,
         )
 
-    def _idle_share(self, now: float) -> float | None:
+    def _idle_share(self, now: float, *, under_way: bool) -> float | None:
         """Each second counts by what is known of it; what a batch under way does is known when it ends."""
         if self._busy.began is None:
             return None
-        end = self._busy.ended if self.leased_by else now
+        end = self._busy.ended if under_way else now
         since = max(min(self._busy.began, self._waited.began or math.inf), end - SPAN_S)
         busy, waited = self._busy.slots(since), self._waited.slots(since)
         idle = 0.0

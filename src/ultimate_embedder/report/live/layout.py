@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 GAP = 2  # columns of the screen between two cells
-LEAST_BAR, MOST_BAR = 8, 30
+LEAST_BAR, MOST_BAR = 5, 30
 LEAST_NAME = 12
 Piece = tuple[str, str]
 """A text and its style, in the words of rich; '' for none."""

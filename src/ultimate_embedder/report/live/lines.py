@@ -51,16 +51,16 @@ def heading(view: RunView) -> list[Line]:
 
 def device_lines(devices: Sequence[DeviceRow], width: int, bars: Bars = BLOCKS) -> list[Line]:
     """Memory against the ceiling, tokens per second, and the share of time without work."""
-    return _limited([_device(each) for each in devices], DEVICE_COLUMNS, width, bars, "device")
+    return _limited([_device(each, _unit(width)) for each in devices], DEVICE_COLUMNS, width, bars, "device")
 
 
 def pass_lines(passes: Sequence[PassRow], width: int, bars: Bars = BLOCKS) -> list[Line]:
     """How far each pass is, its tokens per second, batch and time left."""
     if width >= NARROW:
-        return _limited([_pass(each) for each in passes], PASS_COLUMNS, width, bars, "model")
+        return _limited([_pass(each, _unit(width)) for each in passes], PASS_COLUMNS, width, bars, "model")
     lines: list[Line] = []
     for each in passes[:MOST_ROWS]:
-        name, *cells = _pass(each)
+        name, *cells = _pass(each, _unit(width))
         lines += lay_out([[name]], [Column()], width, bars)
         if each.state != "waiting":
             lines += lay_out([[Cell(" "), *cells]], PASS_COLUMNS, width, bars)
@@ -79,6 +79,10 @@ def _limited(
     return lay_out(rows[:MOST_ROWS], columns, width, bars) + _more(len(rows) - MOST_ROWS, what)
 
 
+def _unit(width: int) -> str:
+    return "tokens/s" if width >= NARROW else "tok/s"
+
+
 def _more(hidden: int, what: str) -> list[Line]:
     return [((f"… {counted(hidden, what)} more", "dim"),)] if hidden > 0 else []
 
@@ -88,7 +92,7 @@ def _is_current(row: PassRow, view: RunView) -> bool:
     return row.collection in at_work or (not view.collections and row.state == "running")
 
 
-def _device(device: DeviceRow) -> list[Cell]:
+def _device(device: DeviceRow, unit: str) -> list[Cell]:
     if device.lost is not None:
         return [Cell(device.name), Cell(), Cell("lost", "red"), Cell(), Cell(), Cell()]  # a warning says why
     held, ceiling = device.held_bytes, device.ceiling_bytes
@@ -96,18 +100,18 @@ def _device(device: DeviceRow) -> list[Cell]:
     style = "red" if share is not None and share >= 1 else "yellow" if share is not None and share > CLOSE else "green"
     return [
         Cell(device.name),
-        Cell(style=style, share=share or 0.0),
-        Cell(memory_words(held, ceiling) if held is not None and ceiling else "-"),
-        Cell(f"{device.tokens_per_second:,.0f} tokens/s"),
+        Cell(style=style, share=share),
+        Cell(memory_words(held, ceiling) if held is not None and ceiling else ""),
+        Cell(f"{device.tokens_per_second:,.0f} {unit}"),
         Cell("" if device.idle_share is None else f"idle {percent(device.idle_share)}"),
         Cell(", ".join(device.models), "dim"),
     ]
 
 
-def _pass(row: PassRow) -> list[Cell]:
-    name = Cell(f"{row.model} on {'+'.join(row.devices)}" if row.devices else row.model)
+def _pass(row: PassRow, unit: str) -> list[Cell]:
     if row.state == "waiting":
-        return [name, Cell(), Cell("waiting", "dim"), Cell(), Cell(), Cell(), Cell()]
+        return [Cell(f"{row.model}, waiting", "dim"), Cell(), Cell(), Cell(), Cell(), Cell(), Cell()]
+    name = Cell(f"{row.model} on {', '.join(row.devices)}")
     again = f", begun again in {row.dtype}" if row.restarts else ""
     batch = f"batch {row.batch_rows:,}" + (f" of {row.planned_rows:,}" if row.planned_rows > row.batch_rows else "")
     return [
@@ -115,16 +119,20 @@ def _pass(row: PassRow) -> list[Cell]:
         Cell(style="green", share=row.share),
         Cell(percent(row.share)),
         Cell(f"{row.done:,} of {row.texts:,} texts{again}"),
-        Cell(f"{row.tokens_per_second:,.0f} tokens/s"),
-        Cell(batch if row.batch_rows and row.state == "running" else ""),
+        Cell(f"{row.tokens_per_second:,.0f} {unit}"),
+        Cell(batch if row.batch_rows and row.state == "running" and row.share < 1 else ""),
         Cell(_time(row), "cyan"),
     ]
 
 
 def _time(row: PassRow) -> str:
     if row.state == "finished":
-        return f"{rough(row.seconds)}, done" if row.share >= 1 else f"ended after {rough(row.seconds)}"
-    return f"ETA {rough(row.eta_seconds)}" if row.eta_seconds is not None else ""
+        return f"done in {rough(row.seconds)}" if row.share >= 1 else f"ended after {rough(row.seconds)}"
+    if row.share >= 1:
+        return "done"
+    if row.eta_seconds is not None:
+        return f"ETA {rough(row.eta_seconds)}"
+    return "" if row.tokens else "no batch yet"
 
 
 def _work(work: Activity, spinner: str) -> list[Cell]:
@@ -164,4 +172,4 @@ def percent(share: float) -> str:
 
 def rough(seconds: float) -> str:
     """A time that is going on, or an estimate: `24 s`, `4 min 05 s`, `2 h 03 min`."""
-    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(max(60.0, seconds))

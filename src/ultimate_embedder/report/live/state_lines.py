@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ultimate_embedder.report.live.layout import bar_for, plain
 from ultimate_embedder.report.live.lines import device_lines, heading, pass_lines, work_lines
-from ultimate_embedder.report.live.rows import Notice
+from ultimate_embedder.report.live.rows import Notice, PassRow
 from ultimate_embedder.report.live.watch import Look
 from ultimate_embedder.terminal import counted, printable
 
@@ -21,7 +22,8 @@ def state_lines(look: Look, width: int, encoding: str | None = None) -> Iterator
     for each in view.collections if len(view.collections) > 1 or look.verdict.is_over else ():
         rejected = f", {each.rejected:,} rejected" if each.rejected else ""
         yield f"{each.name}: {each.status or 'not finished'}, {counted(each.chunks, 'chunk')}{rejected}"
-    lines = [*device_lines(view.devices, width, bars), *pass_lines(view.passes, width, bars)]
+    passes = [_ended(each) for each in view.passes] if look.verdict.is_over else view.passes
+    lines = [*device_lines(view.devices, width, bars), *pass_lines(passes, width, bars)]
     if not look.verdict.is_over:
         lines = [*heading(view), *lines, *work_lines(view.activities, width, bars)]
     yield from map(plain, lines)
@@ -31,6 +33,11 @@ def state_lines(look: Look, width: int, encoding: str | None = None) -> Iterator
         yield f"{lease.model} has leased {', '.join(lease.devices)} since {clock(lease.since)}"
     if look.damaged_lines:
         yield f"{counted(look.damaged_lines, 'line')} of events.jsonl cannot be read"
+
+
+def _ended(row: PassRow) -> PassRow:
+    """A pass that nobody goes on with has no time left."""
+    return replace(row, state="finished", eta_seconds=None) if row.state == "running" else row
 
 
 def _notices(title: str, notices: Sequence[Notice]) -> Iterator[str]:

@@ -47,17 +47,12 @@ def judge(view: RunView, holder: Holder, now: float) -> Verdict:
 
 
 def _unfinished(view: RunView, holder: Holder, now: float) -> Verdict:
-    quiet_s = now - (view.at or 0.0)
+    quiet = rough(max(0.0, now - (view.at or 0.0)))
     if holder.words is not None:
-        return Verdict("running", f"running for {rough(max(0.0, view.seconds))} ({holder.words})")
+        return Verdict("running", f"running for {rough(view.seconds)} ({holder.words})")
     if not holder.is_copy:
-        resume = "Run the same command again to resume."
-        return Verdict(
-            "killed", f"killed: its last event is {rough(max(0.0, quiet_s))} old, and it has no end. {resume}"
-        )
-    if abs(quiet_s) <= ELSEWHERE_S:
-        return Verdict("running", f"running elsewhere: the latest event is {rough(max(0.0, quiet_s))} old")
-    return Verdict(
-        "not_running_here",
-        f"no event for {rough(max(0.0, quiet_s))}; the run that wrote this is not running here",
-    )
+        words = f"killed: nobody writes to it any more, and its last event, {quiet} ago, is not its end"
+        return Verdict("killed", f"{words}. Run the same command again to resume.")
+    if abs(now - (view.at or 0.0)) <= ELSEWHERE_S:
+        return Verdict("running", f"perhaps running elsewhere: this is a copy, and its latest event is {quiet} old")
+    return Verdict("not_running_here", f"no event for {quiet}; the run that wrote this is not running here")

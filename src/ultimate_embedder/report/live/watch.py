@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ultimate_embedder.events import Emit
 from ultimate_embedder.lock import Holder, find_holder
 from ultimate_embedder.output import Output
 from ultimate_embedder.report.live.follow import Follower
@@ -49,20 +50,23 @@ class RunWatch:
 
     folder: Path
     clock: Callable[[], float] = time.time
+    listen: Callable[[], Emit] = lambda: lambda event: None
+    """Makes what else is told of every event; once for each log, as one that is another is read from its beginning."""
     _state: RunState = field(default_factory=RunState)
     _speaker: Speaker = field(default_factory=Speaker)
     _unheld_since: float | None = None
 
     def __post_init__(self) -> None:
         self._follower = Follower(Output(self.folder).events_path)
+        self._listener = self.listen()
 
     def look(self) -> Look:
         """Read what was added, and see whether the run is still going on. Raises `OSError`."""
         holder = find_holder(self.folder)  # before its last events are read
         said, count = self._read()
         now = self.clock()
-        # the clock of a machine where the run was not is not that of its events
-        view = self._state.view(None if holder.is_copy else now)
+        # what nobody writes to any more stands still; and clocks of machines may differ
+        view = self._state.view(now if holder.words is not None else None)
         verdict = self._judge(view, holder, now)
         return Look(self.folder, view, verdict, holder, self._follower.damaged_lines, tuple(said), count - len(said))
 
@@ -80,12 +84,14 @@ class RunWatch:
         if self._follower.is_another():
             # not shown before it has caught up: the log of a long run is written anew now and then
             state, speaker = RunState(after=self._state), Speaker()
+            self._listener = self.listen()
         else:
             state, speaker = self._state, self._speaker
         said: deque[str] = deque(maxlen=MOST_SAID)
         count = 0
         for event in self._follower.read():
             state(event)
+            self._listener(event)
             for line, _ in speaker.lines(event):
                 said.append(printable(line[:LONGEST_LINE], lines=True))
                 count += 1

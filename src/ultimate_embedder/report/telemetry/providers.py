@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -23,6 +23,7 @@ from ultimate_embedder.config import TelemetryExporters, telemetry_parent
 from ultimate_embedder.errors import UsageError
 
 SERVICE = "ultimate-embedder"
+Exporter = TypeVar("Exporter", bound=SpanExporter | MetricExporter)
 logger = logging.getLogger("opentelemetry.close")  # among the library's own, which are listened to
 
 
@@ -107,7 +108,7 @@ def _span_exporter(word: str) -> SpanExporter | None:
         return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return _checked(OTLPSpanExporter)
+    return _checked(lambda: OTLPSpanExporter())
 
 
 def _metric_exporter(word: str) -> MetricExporter | None:
@@ -117,10 +118,10 @@ def _metric_exporter(word: str) -> MetricExporter | None:
         return None
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    return _checked(OTLPMetricExporter)
+    return _checked(lambda: OTLPMetricExporter())
 
 
-def _checked(make: Callable[[], Any]) -> Any:
+def _checked(make: Callable[[], Exporter]) -> Exporter:
     """An exporter, whose values of variables may be anything."""
     try:
         return make()

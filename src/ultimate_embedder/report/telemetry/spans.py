@@ -78,7 +78,7 @@ class SpanWriter:
             "ultimate_embedder.models": [choice.name for choice in options.models],
             "ultimate_embedder.mode": options.mode,
             "ultimate_embedder.fusion": options.fusion,
-            "ultimate_embedder.precision": options.precision,
+            "ultimate_embedder.precision": getattr(options, "precision", None),
         }
         self._run = self._start(names.RUN_SPAN, None, event.timestamp, attributes)
 
