@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ultimate_embedder.report.html.words import duration, marked, share, size, table, text
-from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.summary import PlanFigure, RunSummary
 
 MOST_FIGURES = 100
 
 
 def draw_plan(summary: RunSummary) -> str:
     """Each figure of the plan, what it turned out to be, and how far off it was; nothing where there was no plan."""
-    plan: Any = getattr(summary, "plan", None)
+    plan = summary.plan
     if plan is None:
         return ""
     made = f"<p>{text(plan.verdict)} <small>planned {text(str(plan.made_at).replace('T', ' ')[:16])}</small></p>"
@@ -27,7 +25,7 @@ def draw_plan(summary: RunSummary) -> str:
     return made + table(["figure", "of", "#planned", "#actual", "#planned / actual"], rows) + rest
 
 
-def _row(figure: Any, key: str) -> list[str]:
+def _row(figure: PlanFigure, key: str) -> list[str]:
     where = [each for each in (figure.collection, figure.model, figure.device) if each]
     planned = marked(_in_words(figure.planned, figure.unit), figure.planned, f"{key}.planned")
     if figure.planned_low is not None and figure.planned_high is not None:
