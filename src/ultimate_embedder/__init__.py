@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder._version import __version__
 
 if TYPE_CHECKING:
-    from ultimate_embedder.api import compare, embed, evaluate, search, upload
+    from ultimate_embedder.api import compare, embed, evaluate, plan, search, upload
     from ultimate_embedder.contents import OpenedCollection, OpenedOutput, open_output
     from ultimate_embedder.embedder import Embedder
     from ultimate_embedder.errors import UltimateEmbedderError, UsageError
     from ultimate_embedder.find import Hit, Hits
+    from ultimate_embedder.planned import Plan
     from ultimate_embedder.summary import RunSummary
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Hits",
     "OpenedCollection",
     "OpenedOutput",
+    "Plan",
     "RunSummary",
     "UltimateEmbedderError",
     "UsageError",
@@ -26,6 +28,7 @@ __all__ = [
     "embed",
     "evaluate",
     "open_output",
+    "plan",
     "search",
     "upload",
 ]
@@ -37,6 +40,7 @@ _MODULES = {
     "Hits": "find",
     "OpenedCollection": "contents",
     "OpenedOutput": "contents",
+    "Plan": "planned",
     "RunSummary": "summary",
     "UltimateEmbedderError": "errors",
     "UsageError": "errors",
@@ -44,6 +48,7 @@ _MODULES = {
     "embed": "api",
     "evaluate": "api",
     "open_output": "contents",
+    "plan": "api",
     "search": "api",
     "upload": "api",
 }

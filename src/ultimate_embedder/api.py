@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.config import (
     CompareConfig,
     RunConfig,
+    history_path,
     make_compare_config,
     must_check_locks,
+    option_list,
+    options_by_name,
     with_options_of,
 )
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
+from ultimate_embedder.estimate import SESSION, Asked, PlanOptions, Report, make_plan, make_plan_options, no_report
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
 from ultimate_embedder.find import (
@@ -25,10 +33,12 @@ from ultimate_embedder.find import (
     make_evaluate_config,
     make_search_config,
 )
+from ultimate_embedder.history import HistoryRecorder
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
+from ultimate_embedder.planned import Plan, write_plan
 from ultimate_embedder.report import (
     Comparison,
     EventLog,
@@ -41,6 +51,7 @@ from ultimate_embedder.report import (
 )
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.terminal import valid_unicode
 
 if TYPE_CHECKING:
     from ultimate_embedder.find import QueryModels
@@ -72,6 +83,50 @@ def upload(config: UploadConfig) -> list[UploadReport]:
         return upload_points(config, progress)
 
 
+def plan(
+    chunks: str | Path | Iterable[Any],
+    output: str | Path | None = None,
+    *,
+    gpus: str | None = None,
+    calibrate: bool = False,
+    price_per_hour: float | None = None,
+    session: str | float = SESSION,
+    **options: Any,
+) -> Plan:
+    """What embedding `chunks` into `output` will take: tokens, memory, disk, time, cost. Nothing is computed.
+
+    `options` are those of `embed`: models, mode, precision, max_tokens and so on. Weights of models are not needed.
+    Without `output` nothing counts as stored; with it, the plan is written there for the next `embed` to compare with.
+    """
+    own = make_plan_options(gpus=gpus, calibrate=calibrate, price_per_hour=price_per_hour, session=session)
+    asked = ask_for_plan(chunks, output, options_by_name(options, make_config, "plan"), own)
+    return plan_and_store(asked, quiet=asked.run.quiet)
+
+
+plan.__doc__ = f"{inspect.cleandoc(plan.__doc__ or '')}\n\nOptions:\n{option_list(make_plan_options)}"
+
+
+def ask_for_plan(
+    chunks: Any, output: Any, options: Mapping[str, Any], own: PlanOptions, command: Sequence[str] = ()
+) -> Asked:
+    """The checked options of a plan; without an output, one that does not exist is looked at."""
+    nowhere = Path(tempfile.gettempdir()) / f"no-output-{uuid.uuid4().hex}"
+    config = make_config(chunks, nowhere if output is None else output, **options)
+    return Asked(config, own, has_output=output is not None, command=tuple(map(valid_unicode, command)))
+
+
+def plan_and_store(asked: Asked, *, quiet: bool, least_level: int | None = None, report: Report = no_report) -> Plan:
+    """Make a plan, and put it into its output, if it has one; nothing else is changed there."""
+    stop = StopSwitch()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stop.on_signals())
+        emit = fan_out([stack.enter_context(make_progress(quiet, least_level))])
+        made = make_plan(asked, emit, report=report, stop=stop)
+    if asked.has_output:
+        write_plan(Output(asked.run.output), made)
+    return made
+
+
 @with_options_of(make_search_config)
 def search(config: SearchConfig) -> Hits:
     """Find the chunks of `output`, an output of `embed`, that answer `question` best.
@@ -91,7 +146,7 @@ def run_search(config: SearchConfig, models: QueryModels | None = None) -> Hits:
         with listener.listening() as emit, Searcher(config.place, emit, models) as searcher:
             return searcher.search(config.request)
     finally:
-        listener.warn(stacklevel=4)
+        listener.warn(stacklevel=5)
 
 
 @with_options_of(make_compare_config)
@@ -175,6 +230,8 @@ def run_and_report(
             log = EventLog(output.events_path, append=adds_to is not None)
             stack.callback(log.close)
             sinks.insert(0, log)
+            if (history := history_path()) is not None:
+                sinks.append(HistoryRecorder(history))
             if adds_to is None:
                 sinks.insert(1, lambda event: output.delete_summary(copy) if isinstance(event, RunStarted) else None)
         emit = fan_out(sinks)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.summary import RunOptions
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
+    DeviceFacts,
     DuplicateId,
     ExportedFile,
     FieldsUsed,
@@ -33,6 +33,9 @@ from ultimate_embedder.types import (
     VectorKind,
     VectorSpec,
 )
+
+if TYPE_CHECKING:  # --help imports this module: no pydantic
+    from ultimate_embedder.summary import RunOptions
 
 EVENTS_VERSION = 2
 """Of `events.jsonl`: raised where a reader of the version before would misunderstand a log."""
@@ -73,6 +76,8 @@ class RunStarted(Event):
     output: str
     command: tuple[str, ...] = ()
     """The words of the command line, if the run was started there."""
+    working_directory: str = ""
+    """That relative paths of the command are of."""
     events_version: int = EVENTS_VERSION
 
 
@@ -92,6 +97,21 @@ class CollectionsFound(Event):
     """The collections of the run are known, and are about to be embedded one by one."""
 
     collections: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesOpened(Event):
+    """The devices that the run may use."""
+
+    devices: tuple[DeviceFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFound(Event):
+    """The output has a plan, which a later event may show to be of other work."""
+
+    plan: dict[str, Any]
+    """As much of it as can be compared with what happens: `planned.Plan.compared`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +171,8 @@ class ChunksLoaded(Event):
     distinct_texts: int
     seconds: float
     fields: tuple[FieldsUsed, ...] = ()
+    digest: str = ""
+    """Of all chunks: equal for equal chunks in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,8 +415,9 @@ class BatchEncoded(Event):
 class BatchesEncoded(Event):
     """Batches of a pass on one device, added up: only in `events.jsonl`, after the first batches of a pass.
 
-    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others after a
-    batch; `memory`: after the last batch, with the highest peaks of all. `packed` and `reduced` count batches.
+    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others, after a
+    batch; `peak_held_bytes`: the same, during one. `memory`: after the last batch, with the highest peaks of all.
+    `packed` and `reduced` count batches.
     """
 
     model: str
@@ -421,7 +444,10 @@ class BatchesEncoded(Event):
     forward_seconds: float
     began: float
     held_bytes: int
+    peak_held_bytes: int
     memory: MemorySnapshot
+    predicted_peak_bytes: int = 0
+    """The most that was expected to be allocated during one of them; 0 if nothing was predicted."""
     prediction_errors: dict[int, int] = field(default_factory=dict)
     """How many batches had an error of so many thousandths."""
     lengths: Lengths = field(default_factory=dict)
@@ -707,6 +733,6 @@ def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    if isinstance(value, RunOptions):
-        return value.model_dump(mode="json")
+    if dump := getattr(value, "model_dump", None):  # of `RunOptions`, which is not imported here
+        return dump(mode="json")
     return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

@@ -22,6 +22,7 @@ from ultimate_embedder.output import Output, link_target
 # what flock answers on a file system without locks: NFS without its lock service, Lustre, some FUSE file systems
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 WAITS_S = (0.02, 0.05, 0.1, 0.2)  # before a lock counts as held: `find_holder` has it for a moment
+RETRY_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,28 @@ def find_holder(output: Path) -> Holder:
         return Holder(_holder(descriptor))
     except OSError:
         return Holder(None, is_copy=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def briefly_locked(path: Path, wait_s: float) -> Iterator[None]:
+    """Hold a lock file for the block, for a file that several processes change; raises `BlockingIOError` after a while.
+
+    On a file system without locks nothing is locked: files are replaced as a whole there too, but a change may be lost.
+    """
+    descriptor = open_itself(path, os.O_RDWR)
+    try:
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                _try_lock(descriptor)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(RETRY_S)
+        yield
     finally:
         os.close(descriptor)
 

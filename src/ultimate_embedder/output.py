@@ -1,6 +1,6 @@
 """The output folder: names and paths of everything in it, and reading and writing its summary.
 
-summary.json  events.jsonl  report.html  evaluation.json  .ultimate-embedder.lock  .ultimate-embedder.held
+summary.json  events.jsonl  report.html  plan.json  evaluation.json  .ultimate-embedder.lock  .ultimate-embedder.held
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
@@ -43,6 +43,7 @@ V5_SUMMARY_NAME = "embedding_summary.json"
 EVENTS_NAME = "events.jsonl"
 REPORT_NAME = "report.html"
 EVALUATION_NAME = "evaluation.json"
+PLAN_NAME = "plan.json"
 LOCK_NAME = ".ultimate-embedder.lock"
 HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
@@ -62,7 +63,16 @@ LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
-RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, LOCK_NAME, HELD_NAME)
+RESERVED_NAMES = (
+    SUMMARY_NAME,
+    V5_SUMMARY_NAME,
+    EVENTS_NAME,
+    REPORT_NAME,
+    EVALUATION_NAME,
+    PLAN_NAME,
+    LOCK_NAME,
+    HELD_NAME,
+)
 """Files of an output: no collection can have these names."""
 NOT_EXPORTS = (STORE_NAME, QUERIES_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
 """What is in the folder of a collection and is not an export."""
@@ -85,7 +95,8 @@ def summary_problem(output: Path, summary: Path, collections: Iterable[str] = ()
     first, *rest = summary.resolve().relative_to(output.resolve()).parts or ("",)
     if same_name(first) in {same_name(name) for name in collections}:
         return f"is the folder of the collection {first}, or a file in it"
-    return None if rest else name_problem(first, (EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, LOCK_NAME, HELD_NAME))
+    own = (EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, PLAN_NAME, LOCK_NAME, HELD_NAME)
+    return None if rest else name_problem(first, own)
 
 
 def link_target(path: Path) -> str | None:
@@ -323,6 +334,11 @@ class Output:
     def evaluation_path(self) -> Path:
         """What `evaluate` has measured last, for each collection."""
         return self.folder / EVALUATION_NAME
+
+    @property
+    def plan_path(self) -> Path:
+        """What the next run will take, as `plan` has found it."""
+        return self.folder / PLAN_NAME
 
     @property
     def lock_path(self) -> Path:

@@ -30,9 +30,11 @@ from ultimate_embedder.events import (
     CollectionsFound,
     CollectionSkipped,
     CollectionStarted,
+    DevicesOpened,
     Emit,
     Event,
     Mitigated,
+    PlanFound,
     RunFinished,
     RunStarted,
     VectorsFused,
@@ -65,8 +67,10 @@ from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.planned import read_plan
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, SparseFacts, Status, VectorSpec
@@ -98,11 +102,15 @@ def run(
         links = Output(config.output).replaced_links()
         held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
         inputs, typed = ", ".join(map(str, config.chunks)), tuple(map(valid_unicode, command))
-        emit(RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed))
+        here = _working_directory()
+        emit(
+            RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed, working_directory=here)
+        )
         for message in (*held.notes, *links) if held is not None else ():
             emit(Warned(message=message))
         if held is not None:
             _remove_leftovers(config.output, emit)
+            _tell_plan(Output(config.output), emit)
         config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
         found = discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
@@ -113,6 +121,7 @@ def run(
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
+        emit(DevicesOpened(devices=session.device_facts()))
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
@@ -136,6 +145,13 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
             _embed_collection(collection, session)
     session.end_run()
     return {device.name: device.lost for device in session.devices if device.lost is not None}
+
+
+def _working_directory() -> str:
+    try:
+        return valid_unicode(str(Path.cwd()))
+    except OSError:  # it was deleted
+        return ""
 
 
 def _held(config: RunConfig, emit: Emit, stop: StopSwitch) -> AbstractContextManager[HeldOutput]:
@@ -208,6 +224,15 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
         emit(Warned(message=message))
 
 
+def _tell_plan(output: Output, emit: Emit) -> None:
+    """Tell of the plan in the output, so that the summary can have it beside what happens."""
+    plan = read_plan(output)
+    if isinstance(plan, Damaged):
+        emit(Warned(message=f"{plan}; it is not compared with this run"))
+    elif plan is not None:
+        emit(PlanFound(plan=plan.compared()))
+
+
 def _about_precision(session: Session) -> Iterator[str]:
     """What the user should know about the numbers that will be computed."""
     config, devices = session.config, session.devices
@@ -263,7 +288,8 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
     own = Output(config.output).collection(collection.name)
     folder = own.folder
     own.refuse_links()
-    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw)):
+    sparse = [plan.name for plan in passes if plan.kind == "sparse"]
+    if config.skip_existing and (existing := find_exports(folder, config.exports, config.hnsw, sparse)):
         _report_existing(collection.name, existing, emit)
         return "skipped_existing"
     with ExitStack() as stack:

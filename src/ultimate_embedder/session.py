@@ -32,7 +32,7 @@ from ultimate_embedder.models import (
 )
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import ResolvedModel
+from ultimate_embedder.types import DeviceFacts, ResolvedModel
 
 MOST_DEATHS = 2  # a device that died this often is not tried again
 
@@ -64,6 +64,15 @@ class Session:
         for event in self.resolved:
             emit(repeated(event))
         return dataclasses.replace(self, config=config, emit=emit, stop=stop)
+
+    def device_facts(self) -> tuple[DeviceFacts, ...]:
+        """The devices, and the CPU, to which work may go that they have no room for."""
+        others = [] if any(device.name == "cpu" for device in self.devices) else [CpuDevice()]
+        memory = [(device, device.snapshot()) for device in (*self.devices, *others)]
+        return tuple(
+            DeviceFacts(each.name, each.hardware, each.workers, now.total_bytes, now.ceiling_bytes)
+            for each, now in memory
+        )
 
     def devices_for(self, collection: str) -> tuple[Device, ...]:
         """The devices that a collection may use."""

@@ -203,6 +203,12 @@ class PassSummary(_Part):
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = Field(0, description="most memory that was allocated on a device of the pass")
     peak_reserved_bytes: int = Field(0, description="most memory that was reserved on a device of the pass")
+    predicted_peak_bytes: int = Field(
+        0, description="the highest that the run itself predicted of peak_memory_bytes, batch by batch"
+    )
+    planned_tokens: int | None = Field(None, description="by plan.json, if that is of this work")
+    planned_seconds_low: float | None = Field(None, description="by plan.json, if it is of this work and these devices")
+    planned_seconds_high: float | None = None
     agreement: Agreement | None = Field(None, description="comparison with fp32, for a lower precision")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
@@ -362,6 +368,33 @@ class MissingModel(_Part):
     why: str
 
 
+class PlanFigure(_Part):
+    """One number of the plan, beside what it turned out to be."""
+
+    what: str = Field(description="such as tokens, or peak memory")
+    unit: Literal["chunks", "points", "texts", "tokens", "bytes", "seconds"]
+    collection: str | None = Field(None, description="null if it is of the run as a whole")
+    model: str | None = None
+    device: str | None = None
+    planned: float = Field(description="of a range, its geometric mean")
+    planned_low: float | None = Field(None, description="null unless a range was planned")
+    planned_high: float | None = None
+    actual: float
+    off: float | None = Field(None, description="(planned - actual) / actual; null if actual is 0 and planned is not")
+    basis: str = Field("", description="what the plan rests on, if it is an estimate")
+
+
+class PlanSummary(_Part):
+    """The plan that was in the output when the run began, and how far off it was."""
+
+    made_at: str
+    verdict: str
+    same_work: bool = Field(description="whether it is of these chunks, models and options; else there are no figures")
+    same_devices: bool = Field(True, description="else there are no figures of memory and time")
+    why: str = Field("", description="what differs")
+    figures: list[PlanFigure] = Field(default_factory=list)
+
+
 class ChosenModel(_Part):
     """A model as named in the options."""
 
@@ -425,6 +458,9 @@ class RunSummary(_Part):
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
     command: list[str] = Field(default_factory=list, description="the command line as typed; empty if run from Python")
+    working_directory: str = Field(
+        "", description="the folder that relative paths of the command and the options are of"
+    )
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     missing_models: list[MissingModel] = Field(
         default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"
@@ -432,6 +468,7 @@ class RunSummary(_Part):
     devices: list[DeviceSummary] = Field(default_factory=list)
     slowest_batches: list[SlowBatch] = Field(default_factory=list, description="the slowest first")
     collections: list[CollectionSummary] = Field(default_factory=list)
+    plan: PlanSummary | None = Field(None, description="plan and actual side by side; null if there was no plan")
     warnings: list[str] = Field(default_factory=list)
 
     @field_validator("options", mode="before")

@@ -318,6 +318,19 @@ class MemorySnapshot:
 
 
 @dataclass(frozen=True)
+class DeviceFacts:
+    """A device that a run may use."""
+
+    name: str
+    hardware: str
+    """What it is, as its maker calls it."""
+    workers: int
+    """How many batches are computed there at the same time."""
+    total_bytes: int
+    ceiling_bytes: int
+
+
+@dataclass(frozen=True)
 class ExportedFile:
     """One finished export: a file or a folder."""
 

@@ -26,6 +26,7 @@ VALUES: dict[str, Any] = {
     "metadata_field": "meta",
     "title_field": "title",
     "models": "bge-m3=0.7,all-minilm-l6-v2=0.3",
+    "sparse": "bm25=german,splade=granite-embedding-30m-sparse",
     "max_tokens": 512,
     "token_cap": 256,
     "overlong": "pool",

@@ -16,6 +16,7 @@ from tests.compat.conftest import Make
 from tests.conftest import WriteChunks
 from tests.support.clock import wait_until
 from tests.support.hub_server import HubServer
+from tests.support.tiny_models import tiny_splade
 from ultimate_embedder.compat import (
     AdvancedPreprocessingConfig,
     EnsembleConfig,
@@ -161,10 +162,22 @@ def test_every_keyword_is_accepted(make: Make, models: list[str], tmp_path: Path
     assert list(make(**given).models) == ["tiny-bert", "tiny-mpnet"]
 
 
-@pytest.mark.parametrize("keywords", [{"enable_sparse": True}, {"sparse_models": ["splade"]}])
-def test_sparse_vectors_are_not_made_and_a_warning_says_so(make: Make, keywords: dict[str, Any]) -> None:
-    with pytest.warns(UserWarning, match="enable_sparse and sparse_models have no effect"):
-        make(**keywords)
+def test_sparse_vectors_are_made_beside_the_others(make: Make, chunks: Path) -> None:
+    embedder = make(enable_sparse=True, sparse_models=["qdrant-bm25", str(tiny_splade())])
+    assert list(embedder.sparse_models) == ["tiny-splade"]
+    embedder.load_chunks_from_processing(chunks)
+    results = embedder.generate_embeddings_kaggle_optimized()
+    assert results["models_executed"] == ["tiny-bert", "tiny-splade", "bm25"]
+    paths = embedder.export_for_local_qdrant()
+    vector = json.loads(Path(paths["sparse_jsonl"]).read_text().splitlines()[0])["vector"]
+    assert list(vector) == ["", "tiny-splade", "bm25"]
+    assert vector["bm25"].keys() == {"indices", "values"}
+    assert embedder.embeddings_by_model.keys() == {"tiny-bert"}
+
+
+def test_sparse_models_that_are_not_enabled_are_a_warning(make: Make) -> None:
+    with pytest.warns(UserWarning, match="sparse_models has no effect without enable_sparse=True"):
+        make(sparse_models=["splade"])
 
 
 def test_the_model_that_is_named_is_the_primary_wherever_the_ensemble_lists_it(make: Make, models: list[str]) -> None:

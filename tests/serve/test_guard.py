@@ -122,6 +122,19 @@ def test_no_path_leads_out_of_the_files_of_the_page(client: TestClient, path: st
     assert client.get(path).status_code == 404
 
 
+def test_an_error_of_the_server_tells_a_client_nothing_of_its_inside(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("of the inside")
+
+    monkeypatch.setattr("ultimate_embedder.serve.encoders.read_catalogue", fail)
+    answer = client.get("/v1/models")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert "of the inside" not in answer.text
+    assert "RuntimeError: of the inside" in caplog.text
+
+
 def test_every_answer_has_the_headers_that_bind_a_browser(client: TestClient) -> None:
     for answer in (client.get("/v1/models"), client.get("/nothing"), client.get("/", headers={"Host": "evil"})):
         policy = answer.headers["content-security-policy"]

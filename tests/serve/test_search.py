@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.serve.conftest import HOSTILE, TEXTS, OpenClient
+from tests.support.tiny_models import tiny_cross_encoder
 from ultimate_embedder import open_output
 
 BERT, QWEN = "tiny-bert", "qwen3-embedding-0.6b"
@@ -57,6 +58,20 @@ def test_a_wrong_request_is_answered_in_words(client: TestClient, fields: dict[s
     answer = _post(client, **fields)
     assert answer.status_code == 400, answer.text
     assert words in answer.json()["error"]["message"]
+
+
+def test_the_reranker_of_the_server_sorts_if_a_request_asks_for_it(
+    open_client: OpenClient, served_output: Path
+) -> None:
+    client = open_client(served_output, rerank=str(tiny_cross_encoder()), devices="cpu")
+    found = _post(client, top=3, collection="docs", rerank=True).json()
+    assert found["reranked"]["pairs"] == len(TEXTS)
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    assert _post(client, top=3, collection="docs").json()["reranked"] is None
+    page = client.get("/search", params={"q": "a fox", "collection": "docs", "rerank": "1"}).text
+    assert "before reranking" in page
+    assert "checked> rerank with" in page
 
 
 def test_the_page_shows_models_side_by_side(client: TestClient) -> None:

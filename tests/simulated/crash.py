@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.forked import fork, model_of
+from tests.support.forked import fork, model_of, splade_model
 from tests.support.tiny_models import Architecture
 from ultimate_embedder.api import run_and_report  # noqa: F401 - imported before the first fork, not after each
 from ultimate_embedder.cli import main as main_of_cli
@@ -44,6 +45,7 @@ KINDS: tuple[tuple[Architecture, int, str, tuple[str, ...]], ...] = (  # archite
     ("xlm-roberta", 1, "simulated:2x64MiB", ()),
     ("bert", 2, "cpu", ()),  # they share their token ids
     ("bert", 1, "simulated:32MiB", ()),
+    ("bert", 1, "simulated:64MiB", ("--sparse", "bm25,splade={splade}")),
 )
 
 
@@ -77,6 +79,7 @@ def run_case(seed: int, most_kills: int = 12) -> Crashes:
     rng = random.Random(seed)
     architecture, count, devices, more = KINDS[seed % len(KINDS)]
     models = ",".join(str(model_of(architecture, 3 + number)) for number in range(count))
+    more = tuple(word.format(splade=splade_model()) if "{splade}" in word else word for word in more)
     ways = ["--models", models, "--precision", "fp32", "--fusion", "weighted_average", "--mode", "sequential", *more]
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -90,11 +93,12 @@ def run_case(seed: int, most_kills: int = 12) -> Crashes:
             damages += rng.random() < DAMAGED_SHARE and _damage(root / "out", rng)
         encoded += sum(each["encoded_texts"] for each in summary["collections"][0]["passes"])
         _check(root / "out" / "c", chunks, ways)
-    texts = count * (TEXTS - TEXTS // 10)  # a tenth of the texts occurs twice
+    passes = len(summary["collections"][0]["passes"])
+    texts = passes * (TEXTS - TEXTS // 10)  # a tenth of the texts occurs twice
     # a batch that was stored may have been killed before its event was written: one a worker and kill
     assert damages or encoded >= texts - kills * 2 * 64, f"{encoded} texts encoded, {kills} kills"
     # a kill loses at most an unsealed shard and the batches in flight on two devices; damage may cost a pass
-    most = texts * (1 + damages) + kills * (32 + 3 * 64)
+    most = texts * (1 + damages) + kills * (32 + 3 * 64 + (TEXTS if passes > count else 0))  # words are counted at once
     assert encoded <= most, f"{encoded} texts encoded, {kills} kills, {damages} files damaged"
     return Crashes(kills, damages)
 
@@ -153,16 +157,31 @@ def _encoded(output: Path) -> int:
 
 
 def _check(folder: Path, chunks: Path, ways: list[str]) -> None:
-    expected_ids, expected = _reference(chunks, ways)
+    reference, expected = _reference(chunks, ways)
     vectors = np.load(folder / "embeddings.npy")
     table = pq.read_table(folder / "chunks.parquet")
     points = [json.loads(line) for line in (folder / "points.jsonl").read_text("utf-8").splitlines()]
+    expected_ids = reference.column("chunk_id").to_pylist()
     assert table.column("chunk_id").to_pylist() == expected_ids
     assert [point["payload"]["chunk_id"] for point in points] == expected_ids
     assert vectors.shape == expected.shape
     assert (vectors * expected).sum(1).min() > 0.99999
-    assert np.array_equal(np.array([point["vector"] for point in points], np.float32), vectors)
+    dense = [point["vector"][""] if isinstance(point["vector"], dict) else point["vector"] for point in points]
+    assert np.array_equal(np.array(dense, np.float32), vectors)
+    for name in (name.removesuffix("_indices") for name in reference.column_names if name.endswith("_indices")):
+        _check_sparse(_sparse(table, name), _sparse(reference, name))
     assert _edge_count(folder / "qdrant") == len(expected_ids)
+
+
+def _sparse(table: pa.Table, name: str) -> list[dict[int, float]]:
+    columns = (table.column(f"{name}{ending}").to_pylist() for ending in ("_indices", "_values"))
+    return [dict(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _check_sparse(found: list[dict[int, float]], expected: list[dict[int, float]]) -> None:
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert all(abs(ours.get(index, 0) - theirs.get(index, 0)) < 1e-4 for index in ours.keys() | theirs.keys())
 
 
 def _edge_count(folder: Path) -> int:
@@ -175,14 +194,13 @@ def _edge_count(folder: Path) -> int:
         shard.close()
 
 
-def _reference(chunks: Path, ways: list[str]) -> tuple[list[str], np.ndarray]:
+def _reference(chunks: Path, ways: list[str]) -> tuple[pa.Table, np.ndarray]:
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "out"
         arguments = ["embed", str(chunks), "--output", str(output), *ways, "--devices", "cpu", "--quiet"]
         said = Path(temporary) / "said.txt"
         assert fork(lambda: main_of_cli(arguments), said).wait() == 0, said.read_text()
-        ids = pq.read_table(output / "c" / "chunks.parquet").column("chunk_id").to_pylist()
-        return ids, np.load(output / "c" / "embeddings.npy")
+        return pq.read_table(output / "c" / "chunks.parquet"), np.load(output / "c" / "embeddings.npy")
 
 
 def _write_chunks(root: Path, seed: int) -> Path:

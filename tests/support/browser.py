@@ -21,18 +21,6 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-extensions")
 PATIENCE_S = 120.0
-# elements that stick out on the right, unless something around them scrolls
-STICKING_OUT = """
-(() => {
-  const scrolls = element => { for (let e = element; e; e = e.parentElement)
-    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX)) return true; return false };
-  const width = document.documentElement.clientWidth;
-  const out = [...document.querySelectorAll('body *')].filter(
-    e => e.getClientRects().length && e.getBoundingClientRect().right > width + 1 && !scrolls(e));
-  if (document.documentElement.scrollWidth > width) out.push(document.documentElement);
-  return out.slice(0, 5).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60));
-})()
-"""
 
 
 class Page:
@@ -47,27 +35,27 @@ class Page:
         """The address of everything that the page has asked for."""
         self.complaints: list[str] = []
         """Errors of scripts, and what the content security policy has refused."""
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
-            self._call(f"{domain}.enable")
+            self.call(f"{domain}.enable")
 
     def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """Set the size of the window, and the colours that the user prefers."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", media="", features=[scheme])
-        self._call(
+        self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
+        self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
 
     def open(self, address: str) -> None:
         """Go to an address."""
-        self._call("Page.navigate", url=address)
+        self.call("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def evaluate(self, script: str) -> Any:
         """What a script gives."""
-        found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -79,27 +67,12 @@ class Page:
             time.sleep(0.05)
         return value
 
-    def sticking_out(self) -> list[str]:
-        """What cannot be seen without scrolling the page sideways."""
-        found: list[str] = self.evaluate(STICKING_OUT)
-        return found
-
     def screenshot(self, path: Path) -> None:
         """Save a picture of the whole page, as PNG."""
-        taken = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(taken["data"]))
 
-    def emulate_print(self) -> None:
-        """Show the page as it is printed, in the window that it has; a dark system stays dark."""
-        dark = [{"name": "prefers-color-scheme", "value": "dark"}]
-        self._call("Emulation.setEmulatedMedia", media="print", features=dark)
-
-    def print(self, path: Path) -> None:
-        """Save the page on A4, as PDF."""
-        done = self._call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True)
-        path.write_bytes(base64.b64decode(done["data"]))
-
-    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the DevTools protocol."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}

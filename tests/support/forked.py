@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.tiny_models import Architecture, tiny_model
+from tests.support.tiny_models import Architecture, tiny_model, tiny_splade
 from ultimate_embedder.api import run_and_report  # noqa: F401 - imported before the first fork, not after each
 
 
@@ -57,12 +57,23 @@ def fork(work: Callable[[], int], said: Path) -> Child:
 @functools.cache
 def model_of(architecture: Architecture, layers: int) -> Path:
     """A tiny model, made in a child: torch's threads do not survive a fork, so that this process must not start any."""
+    # two are told apart by name
+    return _made(lambda: tiny_model(architecture, hidden=64, layers=layers), f"{architecture}-{layers}")
+
+
+@functools.cache
+def splade_model() -> Path:
+    """A tiny sparse encoder, made in the same way."""
+    return _made(tiny_splade, "splade")
+
+
+def _made(make: Callable[[], Path], name: str) -> Path:
     noted = Path(tempfile.mkdtemp()) / "path.txt"
 
-    def make() -> int:
-        made = tiny_model(architecture, hidden=64, layers=layers)
-        noted.write_text(str(made.rename(made.with_name(f"{architecture}-{layers}"))))  # two are told apart by name
+    def work() -> int:
+        made = make()
+        noted.write_text(str(made.rename(made.with_name(name))))
         return 0
 
-    assert fork(make, noted.with_name("said.txt")).wait() == 0
+    assert fork(work, noted.with_name("said.txt")).wait() == 0
     return Path(noted.read_text())

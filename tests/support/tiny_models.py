@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.sparse_encoder.modules import Router, SparseStaticEmbedding, SpladePooling
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 Architecture = Literal["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3", "modernbert"]
@@ -120,6 +120,7 @@ def tiny_splade(
     max_tokens: int = 512,
     vocabulary: int = 256 + len(SPECIAL),
     pooling: Literal["max", "sum"] = "max",
+    activation: Literal["relu", "log1p_relu"] = "relu",
     prompts: bool = False,
 ) -> Path:
     """The folder of a small random SPLADE: a masked language model whose logits are pooled over the tokens.
@@ -144,12 +145,24 @@ def tiny_splade(
     encoder = SparseEncoder(
         modules=[
             Transformer(str(base), transformer_task="fill-mask", max_seq_length=max_tokens),
-            SpladePooling(pooling_strategy=pooling),
+            SpladePooling(pooling_strategy=pooling, activation_function=activation),
         ],
         prompts={"query": "find: ", "document": "passage: "} if prompts else None,
         device="cpu",
     )
     encoder.save(str(folder))
+    return folder
+
+
+@functools.cache
+def tiny_inference_free() -> Path:
+    """The folder of a sparse encoder that looks the weights of a query's tokens up, and computes those of documents."""
+    folder = Path(tempfile.mkdtemp(prefix="tiny-inference-free-")) / "tiny-inference-free"
+    documents = SparseEncoder(str(tiny_splade()), device="cpu")
+    weights = torch.rand(256 + len(SPECIAL), generator=torch.Generator().manual_seed(7))
+    queries = SparseStaticEmbedding(documents.tokenizer, weight=weights, frozen=True)
+    router = Router.for_query_document(query_modules=[queries], document_modules=list(documents))
+    SparseEncoder(modules=[router], device="cpu").save(str(folder))
     return folder
 
 

@@ -10,14 +10,24 @@ from ultimate_embedder.batching.memory import (
     length_bucket,
     points_to_predict,
 )
-from ultimate_embedder.batching.plan import BATCH_TOKENS, Batch, card_batch_tokens, plan_batches, window_budget
+from ultimate_embedder.batching.plan import (
+    BATCH_TOKENS,
+    HOST_S_PER_LAYER,
+    Batch,
+    BatchLimits,
+    card_batch_tokens,
+    plan_batches,
+    window_budget,
+)
 
 __all__ = [
     "BATCH_TOKENS",
     "EXPECTED_RESERVE_RATIO",
+    "HOST_S_PER_LAYER",
     "LENGTH_EDGES",
     "Allowance",
     "Batch",
+    "BatchLimits",
     "Decision",
     "Detour",
     "Layout",

@@ -73,6 +73,7 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit, choice: FieldCh
             distinct_texts=table.distinct_texts(),
             seconds=time.perf_counter() - started,
             fields=use.fields(),
+            digest=table.digest,
         )
     )
     return LoadedChunks(table, len(table) + rejected, rejected)

@@ -16,6 +16,7 @@ from ultimate_embedder.cli import (
     evaluate,
     inspect,
     models,
+    plan,
     report,
     search,
     serve,
@@ -31,12 +32,13 @@ from ultimate_embedder.terminal import discard, show
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
-COMMANDS = (embed, search, evaluate, serve, upload, watch, inspect, report, compare, models, doctor)
+COMMANDS = (plan, embed, watch, search, evaluate, serve, upload, inspect, report, compare, models, doctor)
 """The modules of the commands, in the order of `--help`. Each has `add_commands`."""
 
 
 EPILOG = """\
 examples:
+  ultimate-embedder plan chunks/ --gpus t4x2
   ultimate-embedder embed chunks/ -o out/
   ultimate-embedder search out/ "how do I resume a run?"
   ultimate-embedder upload out/ --url http://localhost:6333

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 
+from ultimate_embedder.cli.logs import capture_logs
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
 from ultimate_embedder.cli.process import EXIT_OK
 from ultimate_embedder.config import declared_options
@@ -41,5 +43,8 @@ def _serve(options: argparse.Namespace) -> int:
         write_line(address, sys.stdout)
         show("Ctrl-C stops the server.", sys.stderr)
 
-    serve(config, report)
+    # what goes wrong while a request is answered is shown like all else: no text of a request steers the terminal
+    shown = capture_logs("warning") if options.least_level is None else contextlib.nullcontext()
+    with shown:
+        serve(config, report)
     return EXIT_OK

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from ultimate_embedder.config.hub import MOUNTS_VARIABLE
+from ultimate_embedder.config.hub import MOUNTS_VARIABLE, cache_folder
 from ultimate_embedder.config.parse import parse_flag, split_words
 from ultimate_embedder.errors import UsageError
 
@@ -43,6 +44,19 @@ def serve_token_from_environment() -> str | None:
     return os.environ.get(SERVE_TOKEN_VARIABLE) or None
 
 
+HISTORY_VARIABLE = "ULTIMATE_EMBEDDER_HISTORY"
+HISTORY_NAME = "history.json"
+OFF_WORDS = ("", "0", "off", "no", "none", "false")
+
+
+def history_path() -> Path | None:
+    """Where it is noted how fast runs were; None if that is switched off."""
+    given = os.environ.get(HISTORY_VARIABLE)
+    if given is None:
+        return cache_folder() / HISTORY_NAME
+    return None if given.strip().lower() in OFF_WORDS else Path(given).expanduser()
+
+
 CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
 
 
@@ -77,7 +91,7 @@ def must_check_locks() -> bool:
 
 
 REPORTED_VARIABLES = (
-    *(DEVICES_VARIABLE, MOUNTS_VARIABLE, CHECK_LOCKS_VARIABLE),
+    *(DEVICES_VARIABLE, MOUNTS_VARIABLE, HISTORY_VARIABLE, CHECK_LOCKS_VARIABLE),
     *("HF_HUB_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "XDG_CACHE_HOME"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
     *("PYTHONUTF8", "PYTHONIOENCODING", "LC_ALL", "LANG"),

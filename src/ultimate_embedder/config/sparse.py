@@ -47,7 +47,7 @@ def _choice(word: str, option: str) -> SparseChoice:
     if method == "splade" and rest:
         return SparseChoice("splade", model=rest)
     if method in SPARSE_METHODS:
-        example = "splade=naver/splade-v3" if method == "splade" else "bm25=german"
+        example = "splade=granite-embedding-30m-sparse" if method == "splade" else "bm25=german"
         raise UsageError(f"{option} {word}: write {example}, for example.")
     raise UsageError(f"{option} {word}: not bm25, bm25=LANGUAGE or splade=MODEL.{suggest(method, SPARSE_METHODS)}")
 

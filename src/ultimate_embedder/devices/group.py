@@ -25,6 +25,7 @@ class DeviceGroup:
     has_ceiling = True
     fixed_budget_tokens: int | None = None
     runs_ahead = True
+    workers = 1
 
     def __init__(self, members: Sequence[Device], weight_bytes: int) -> None:
         self.members = tuple(members)
@@ -35,6 +36,11 @@ class DeviceGroup:
         self.lanes = len(members)
         self.ceiling_reason = members[0].ceiling_reason
         self.lock = OrderedLock(self.name, Rank.DEVICE)
+
+    @property
+    def hardware(self) -> str:
+        """As the first member."""
+        return self.members[0].hardware
 
     def parts(self) -> list[DeviceGroup]:
         """Just this one: its members work on each batch together."""

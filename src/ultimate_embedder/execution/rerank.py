@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.batching import BATCH_TOKENS
+from ultimate_embedder.batching import BATCH_TOKENS, BatchLimits
 from ultimate_embedder.devices import CpuDevice, Device, Leases, in_one_line
 from ultimate_embedder.errors import DevicesLostError
 from ultimate_embedder.events import Emit, Mitigated, ModelLoadStarted
-from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue
+from ultimate_embedder.execution.batch_queue import BatchQueue
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.ladder import DEVICE_LOST, Mitigation
 from ultimate_embedder.execution.placement import Placement, place

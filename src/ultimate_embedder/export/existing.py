@@ -43,12 +43,16 @@ class ExistingExports:
         return self.embedded + self.rejected - self.split.added
 
 
-def find_exports(folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = None) -> ExistingExports | None:
-    """The exports of these kinds, if a collection has them all, with this search graph if one is given."""
+def find_exports(
+    folder: Path, kinds: Sequence[str], hnsw: HnswGraph | None = None, sparse: Sequence[str] = ()
+) -> ExistingExports | None:
+    """The exports of these kinds, if a collection has them all, with this search graph and these sparse vectors."""
     if not has_exports(folder, kinds):
         return None
     journal = read_export_journal(folder)
     if hnsw and any(find_export(kind).write_with_graph and not has_graph(journal[kind], hnsw) for kind in kinds):
+        return None
+    if any(name not in _sparse_names(journal[kind]) for kind in kinds for name in sparse):
         return None
     wanted = {kind: journal[kind] for kind in kinds}
     # kinds are written in their order: where a run was stopped between them, the first are the latest
@@ -75,6 +79,10 @@ def _exported(kind: str, folder: Path, noted: dict[str, Any], rows: int) -> Expo
     path = folder / noted["name"]
     size = noted["size_bytes"] if "size_bytes" in noted else size_bytes(path)
     return ExportedFile(kind, path, size, noted.get("sha256", ""), noted.get("rows", rows))
+
+
+def _sparse_names(noted: dict[str, Any]) -> list[str]:
+    return [each["name"] for each in noted.get("sparse", ())]
 
 
 def _vectors(noted: dict[str, Any], points: PointsFile | None) -> tuple[VectorSpec, ...]:

@@ -69,6 +69,14 @@ MODELS: tuple[ModelSpec, ...] = (
         note="CLS pooling, code retrieval",
     ),
     ModelSpec(
+        key="granite-embedding-30m-sparse",
+        hub_id="ibm-granite/granite-embedding-30m-sparse",
+        kind="sparse",
+        dim=0,
+        max_tokens=512,
+        note="SPLADE for --sparse, RoBERTa, English",
+    ),
+    ModelSpec(
         key="bge-reranker-v2-m3",
         hub_id="BAAI/bge-reranker-v2-m3",
         kind="reranker",

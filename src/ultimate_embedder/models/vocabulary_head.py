@@ -115,7 +115,8 @@ def _head(decoder: torch.nn.Linear, words: torch.nn.Module, pooling: Any) -> tor
             pooled = None
             for start in range(0, hidden.shape[1], self.piece_tokens):
                 piece = slice(start, start + self.piece_tokens)
-                part = self._pooled(self._logits(hidden[:, piece]), mask[:, piece])
+                # contiguous: else the product and its sum with the bias would be two tensors of this size
+                part = self._pooled(self._logits(hidden[:, piece].contiguous()), mask[:, piece])
                 if pooled is None:
                     pooled = part
                 else:

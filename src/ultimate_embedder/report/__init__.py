@@ -7,6 +7,7 @@ from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.html import CSS as REPORT_CSS
 from ultimate_embedder.report.html import report_page, try_report, write_report
 from ultimate_embedder.report.listener import Listener
+from ultimate_embedder.report.plan_table import plan_lines
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
@@ -40,6 +41,7 @@ __all__ = [
     "hit_lines",
     "make_progress",
     "open_telemetry",
+    "plan_lines",
     "print_summary",
     "prometheus_text",
     "report_page",

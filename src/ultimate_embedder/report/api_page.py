@@ -16,14 +16,19 @@ generated from the docstrings (`make generated`).
 """
 NAMES = (
     "embed",
+    "plan",
     "Embedder",
     "open_output",
     "OpenedOutput",
     "OpenedCollection",
+    "search",
+    "Hits",
+    "Hit",
+    "evaluate",
     "upload",
     "compare",
-    "evaluate",
     "RunSummary",
+    "Plan",
 )
 INHERITED = {
     "OpenedOutput": ("folder", "summary", "collections"),

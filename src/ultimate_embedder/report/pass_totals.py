@@ -60,6 +60,7 @@ class PassTotals:
         current.largest_batch_tokens = max(current.largest_batch_tokens, event.most_padded_tokens)
         current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
         current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
+        current.predicted_peak_bytes = max(current.predicted_peak_bytes, event.predicted_peak_bytes)
         self.errors.update(event.prediction_errors)
         self._add_lengths(event)
 

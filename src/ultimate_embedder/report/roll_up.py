@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from ultimate_embedder import events
 from ultimate_embedder.batching import add_lengths
@@ -14,6 +15,7 @@ from ultimate_embedder.types import MemorySnapshot
 RolledUp = (
     events.BatchesEncoded | events.WindowTokenized | events.ChunksRejected | events.IdsDuplicated | events.Mitigated
 )
+AnyRolledUp = TypeVar("AnyRolledUp", bound=RolledUp)
 PER_MILLE = 1000
 LARGEST_ERROR = 2.0  # larger ones are counted as this
 
@@ -48,7 +50,11 @@ def rolled_up(batch: events.BatchEncoded) -> events.BatchesEncoded:
         forward_seconds=batch.forward_seconds,
         began=began(batch),
         held_bytes=batch.memory.reserved_bytes + batch.memory.outside_bytes,
+        peak_held_bytes=batch.memory.peak_reserved_bytes + batch.memory.outside_bytes,
         memory=batch.memory,
+        predicted_peak_bytes=batch.memory_before.allocated_bytes + batch.predicted_bytes
+        if batch.predicted_bytes
+        else 0,
         prediction_errors=errors,
         lengths=batch.lengths,
     )
@@ -87,8 +93,12 @@ def end_of(event: RolledUp) -> float:
     return (event.until or event.timestamp) if isinstance(event, events.Mitigated) else event.timestamp
 
 
-def joined(first: RolledUp, second: RolledUp) -> RolledUp:
+def joined(first: AnyRolledUp, second: AnyRolledUp) -> AnyRolledUp:
     """Both as one event; `second` is the later one, with the same key."""
+    return cast(AnyRolledUp, _joined(first, second))
+
+
+def _joined(first: RolledUp, second: RolledUp) -> RolledUp:
     if isinstance(first, events.BatchesEncoded) and isinstance(second, events.BatchesEncoded):
         return _joined_batches(first, second)
     if isinstance(first, events.WindowTokenized) and isinstance(second, events.WindowTokenized):
@@ -118,12 +128,14 @@ def _joined_batches(first: events.BatchesEncoded, second: events.BatchesEncoded)
         fp32_rows=first.fp32_rows + second.fp32_rows,
         fewest_rows=min(first.fewest_rows, second.fewest_rows),
         most_rows=max(first.most_rows, second.most_rows),
+        predicted_peak_bytes=max(first.predicted_peak_bytes, second.predicted_peak_bytes),
         most_padded_tokens=max(first.most_padded_tokens, second.most_padded_tokens),
         longest=max(first.longest, second.longest),
         wait_seconds=first.wait_seconds + second.wait_seconds,
         forward_seconds=first.forward_seconds + second.forward_seconds,
         began=min(first.began, second.began),
         held_bytes=max(first.held_bytes, second.held_bytes),
+        peak_held_bytes=max(first.peak_held_bytes, second.peak_held_bytes),
         memory=_with_peaks_of(second.memory, first.memory),
         prediction_errors=dict(sorted((Counter(first.prediction_errors) + Counter(second.prediction_errors)).items())),
         lengths=add_lengths([first.lengths, second.lengths]),

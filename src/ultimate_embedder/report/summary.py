@@ -10,8 +10,10 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ultimate_embedder import events
+from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
 from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
+from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.quota import mitigations_quota, records_quota
 from ultimate_embedder.report.rejections import RejectionGroups, as_group
 from ultimate_embedder.report.roll_up import began, mitigation_key, rolled_up
@@ -57,6 +59,7 @@ class SummaryBuilder:
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
             events.DeviceOpened: self._device_opened,
+            events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
             events.ChunksRejected: self._chunks_rejected,
@@ -88,6 +91,7 @@ class SummaryBuilder:
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._plan: PlanCheck | None = None
         self._rejections: dict[str, RejectionGroups] = {}
         self._rejected, self._duplicates, self._mitigations = records_quota(), records_quota(), mitigations_quota()
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
@@ -99,6 +103,8 @@ class SummaryBuilder:
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""
+        if self._plan is not None:
+            self._plan(event)
         if handler := self._handlers.get(type(event)):
             handler(event)
 
@@ -120,7 +126,7 @@ class SummaryBuilder:
             options if isinstance(options, RunOptions) else RunOptions.model_validate(options.as_dict())
         )
         self._started = event.timestamp
-        self.summary.command = list(event.command)
+        self.summary.command, self.summary.working_directory = list(event.command), event.working_directory
         self.summary.chunks = event.chunks
         self.summary.output = event.output
         self.summary.dry_run = event.options.dry_run
@@ -128,6 +134,9 @@ class SummaryBuilder:
     def _device_opened(self, event: events.DeviceOpened) -> None:
         self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
         self.summary.devices = list(self._devices.values())
+
+    def _plan_found(self, event: events.PlanFound) -> None:
+        self._plan = PlanCheck(Plan.model_validate(event.plan))
 
     def _collection_started(self, event: events.CollectionStarted) -> None:
         if self._started is not None:
@@ -287,8 +296,7 @@ class SummaryBuilder:
             device.forward_seconds += event.forward_seconds
         if event.memory.device in self._devices:
             device = self._devices[event.memory.device]
-            peak = event.memory.peak_reserved_bytes + event.memory.outside_bytes
-            device.peak_bytes = max(device.peak_bytes, peak)
+            device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
         collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
 
@@ -381,6 +389,8 @@ class SummaryBuilder:
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
                 self._add_telemetry(collection)
+        if self._plan is not None:
+            self.summary.plan = self._plan.compare(self.summary)
 
     def _add_stages(self) -> None:
         stages = self.summary.seconds_by_stage

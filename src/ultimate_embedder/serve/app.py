@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.errors import UltimateEmbedderError, traceback_of
 from ultimate_embedder.output import Output
 from ultimate_embedder.serve.address import allowed_names
 from ultimate_embedder.serve.answers import FAILED, UNAVAILABLE, ApiError, error_answer
@@ -26,6 +27,8 @@ from ultimate_embedder.serve.search import SearchApi, Searching
 from ultimate_embedder.serve.search_page import SearchPage
 from ultimate_embedder.serve.static import static_file
 from ultimate_embedder.serve.worker import Worker
+
+LOGGER = "serve"  # not that of this package, which tells of runs
 
 
 @dataclass(frozen=True)
@@ -97,5 +100,6 @@ async def _own_error(request: Request, error: UltimateEmbedderError) -> Response
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
+    logging.getLogger(LOGGER).error("%s", traceback_of(error))
     message = f"{type(error).__name__}: what the server printed says more."
     return error_answer(ApiError(FAILED, message, code="internal_error"), request.headers)

@@ -161,7 +161,21 @@ def test_rates_follow_what_happens_now_and_fall_when_nothing_does() -> None:
     given = [lease(), started(), *(batch(float(at), 10) for at in range(1, 60)), batch(60.0, 400)]
     assert view(*given).devices[0].tokens_per_second == pytest.approx(50 * (29 * 10 + 400) / 30, rel=0.03)
     assert view(*given, now=90.5).devices[0].tokens_per_second == 0.0
-    assert view(*given, now=90.5).passes[0].eta_seconds is not None
+
+
+def test_while_a_batch_is_under_way_rates_stay_and_the_time_left_goes_down() -> None:
+    given = [
+        lease(),
+        started(),
+        tokenized(0.0, 1000, 50_000),
+        *(batch(10.0 * at, forward_seconds=10.0) for at in (1, 2, 3)),
+    ]
+    before, after, late = (view(*given, now=now) for now in (30.0, 38.0, 100.0))
+    assert before.passes[0].eta_seconds == pytest.approx(70.0)
+    assert after.passes[0].eta_seconds == pytest.approx(62.0)
+    assert after.devices[0].tokens_per_second == before.devices[0].tokens_per_second == pytest.approx(500)
+    assert late.passes[0].eta_seconds is not None
+    assert late.passes[0].eta_seconds > 100
 
 
 def test_a_device_that_waits_half_of_the_time_is_half_idle() -> None:

@@ -16,7 +16,8 @@ from ultimate_embedder.find.compare.legs import READ_ROWS, Leg, Maker, exported_
 from ultimate_embedder.find.compare.result import ShownText
 from ultimate_embedder.find.recorded import summary_fusion
 from ultimate_embedder.output import POINTS_FILE, CollectionOutput
-from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.summary import PassSummary, RunSummary
+from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import FUSIONS, UNNAMED, Fusion, KeyIndex, Member, VectorStore, read_identity
 
 SHOWN_CHARACTERS = 160
@@ -131,6 +132,9 @@ def _open_stores(
         if identity is None:
             notes.append(f"{each.description} cannot be used: its vectors are left out")
             continue
+        if _is_sparse(identity):
+            notes.append(f"{collection.name}: the sparse vectors of {identity.model} are not compared")
+            continue
         store = VectorStore(collection.store, identity, read_only=True)
         notes += store.notes
         if store.dim is not None:
@@ -141,6 +145,10 @@ def _open_stores(
         return stores, _only(stores)
     stores.sort(key=lambda store: order.index(store.identity.model))
     return stores, fusion if _fits(fusion, [store.dim or 0 for store in stores]) else _only(stores)
+
+
+def _is_sparse(of: PassIdentity | PassSummary) -> bool:
+    return getattr(of, "kind", "dense") == "sparse"
 
 
 def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorStore]:
@@ -173,7 +181,8 @@ def _only(stores: Sequence[VectorStore]) -> Fusion | None:
 def _recipe(collection: CollectionOutput, run: RunSummary | None) -> tuple[tuple[str, ...], Fusion | None]:
     """The passes of the last run, else those that the exports are made of, else nothing is known."""
     entry = next((each for each in run.collections if each.collection == collection.name), None) if run else None
-    if run is not None and entry is not None and entry.passes and all(each.dim for each in entry.passes):
+    dense = [each for each in entry.passes if not _is_sparse(each)] if entry else []
+    if run is not None and entry is not None and dense and all(each.dim for each in dense):
         return tuple(each.fingerprint for each in entry.passes), summary_fusion(run, entry)
     journal = read_export_journal(collection.folder)
     noted = journal.get("parquet") or next(iter(journal.values()), {})
@@ -198,9 +207,8 @@ def _read_fusion(recorded: Mapping[str, Any] | None) -> Fusion | None:
 def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | None]:
     """The vectors of an export, by model if they have names."""
     origin = read_origin(points.origin)
-    makers = (
-        [Maker(str(each.get("model")), str(each.get("model_digest") or "")) for each in origin.passes] if origin else []
-    )
+    passes = [each for each in origin.passes if each.get("kind") != "sparse"] if origin else []
+    makers = [Maker(str(each.get("model")), str(each.get("model_digest") or "")) for each in passes]
     fusion = _read_fusion(origin.fusion) if origin else None
     specs = [spec for spec in points.vectors if spec.kind == "dense"]
     if [spec.name for spec in specs] == [UNNAMED]:

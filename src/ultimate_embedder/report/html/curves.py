@@ -264,7 +264,7 @@ class Drawing:
     def _add_batches(self, event: events.BatchesEncoded, begin: float, end: float) -> None:
         self._memory([event.memory], begin, end, event.held_bytes)
         peaks, place = self._lane(event.memory.device).peak_bytes, self.found.slice_of(end)
-        peaks[place] = max(event.memory.peak_reserved_bytes + event.memory.outside_bytes, peaks.get(place, 0))
+        peaks[place] = max(event.peak_held_bytes, peaks.get(place, 0))
         self._add_tokens(self._lane(event.device).tokens_in, begin, end, event.tokens)
         paces = self.found.paces
         if event.model not in paces and len(paces) >= MOST_ROWS:

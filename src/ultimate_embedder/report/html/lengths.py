@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.batching import LENGTH_EDGES
-from ultimate_embedder.report.html.svg import HEADROOM, HEIGHT, Scale, plot, ticks
+from ultimate_embedder.report.html.svg import HEADROOM, HEIGHT, Scale, axis, plot, ticks
+from ultimate_embedder.report.html.svg import bars as draw_bars
 from ultimate_embedder.report.html.words import folded, number, share, table, text
 from ultimate_embedder.summary import CollectionSummary, LengthBin, PassSummary, RunSummary
 
 MOST_MODELS = 8
 MOST_PASSES = 20
 PLOT_PX = 110
-GAP = 0.06  # of a bar
 HATCH = 7  # between lines, of the height of a plot
 
 
@@ -54,7 +54,9 @@ def _histogram(model: str, passes: Sequence[tuple[CollectionSummary, PassSummary
         taken = f"lose {lost:,} tokens" if lost else "are pooled"
         words = f"{overlong:,} of {texts:,} texts ({share(overlong / texts)}) are beyond {limit:,} tokens and {taken}"
     scale = Scale(float(len(bars)), max(bar.texts for bar in bars) * HEADROOM)
-    shapes = "".join(_bar(place, bar, scale, hue) for place, bar in enumerate(bars))
+    shapes = draw_bars([bar.texts for bar in bars], scale, f"fill {hue}")
+    shapes += draw_bars([bar.overlong for bar in bars], scale, "beyond")
+    shapes += "".join(_hatching(place, bar.overlong, scale) for place, bar in enumerate(bars))
     shapes += _limit_line(limit, bars, scale)
     sides = {at: f"{at:,g}" for at in ticks(scale.top, 3) if at == int(at)}
     tips = "".join(_tip(place, bar, len(bars)) for place, bar in enumerate(bars))
@@ -76,17 +78,9 @@ def _bars(bins: Sequence[LengthBin]) -> list[_Bar]:
     return bars
 
 
-def _bar(place: int, bar: _Bar, scale: Scale, hue: str) -> str:
-    def area(count: int, kind: str) -> str:
-        left, right = scale.x(place + GAP), scale.x(place + 1 - GAP)
-        return f'<path class="{kind}" d="M{left} {HEIGHT}V{scale.y(count)}H{right}V{HEIGHT}Z"/>' if count else ""
-
-    return area(bar.texts, f"fill {hue}") + area(bar.overlong, "beyond") + _hatching(place, bar.overlong, scale)
-
-
 def _hatching(place: int, count: int, scale: Scale) -> str:
     """Lines over a bar, so that it differs not by its colour alone."""
-    top, left, right = float(scale.y(count)), scale.x(place + GAP), scale.x(place + 1 - GAP)
+    top, left, right = float(scale.y(count)), scale.x(place), scale.x(place + 1)
     heights = [HEIGHT - HATCH * step for step in range(1, HEIGHT // HATCH) if HEIGHT - HATCH * step > top]
     path = "".join(f"M{left} {height}H{right}" for height in heights)
     return f'<path class="hatch" d="{path}"/>' if count and path else ""
@@ -108,14 +102,10 @@ def _tip(place: int, bar: _Bar, count: int) -> str:
 
 
 def _axis(bars: Sequence[_Bar]) -> str:
-    """The upper edges of bins; of many only some, as they would cover each other."""
+    """The most tokens of a bin; of many bins only some, as words would cover each other."""
     every = 1 + len(bars) // 7
-    places = "".join(
-        f'<span style="left:{(place + 1) / len(bars):.2%}">{_short(bar.edge)}</span>'
-        for place, bar in enumerate(bars)
-        if (len(bars) - 1 - place) % every == 0
-    )
-    return f'<div class="axis right" aria-hidden="true">{places}</div>'
+    shown = [(place, bar) for place, bar in enumerate(bars) if (len(bars) - 1 - place) % every == 0]
+    return axis({(place + 0.5) / len(bars): _short(bar.edge) for place, bar in shown})
 
 
 def _short(edge: int) -> str:

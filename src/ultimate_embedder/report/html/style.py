@@ -67,7 +67,6 @@ path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .axis{height:20px;margin-bottom:18px}
 .axis span{position:absolute;top:4px;transform:translateX(-50%);white-space:nowrap}
 .axis span:first-child{transform:none}
-.axis.right span{transform:translateX(-100%)}
 .pair .axis{margin-bottom:0}
 .lane{margin-bottom:26px}
 .strip{margin-bottom:16px}

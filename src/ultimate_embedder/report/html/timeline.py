@@ -191,7 +191,8 @@ def _bar(kind: str, row: str, span: Span, events: Curves) -> str:
     tip = f"{row}, {kind} ({what}): {span.begin:.1f} s to {span.end:.1f} s{'' if span.ended else ', not finished'}"
     width = (span.end - span.begin) / events.axis_seconds
     words = text(f"{row} · {what}") if kind == "pass" and width > NARROW else ""
-    place = f"left:{span.begin / events.axis_seconds:.2%};width:{width:.2%}"
+    begin = f"min({span.begin / events.axis_seconds:.2%},100% - 2px)"  # no bar is narrower than 2 px
+    place = f"left:{begin};width:{width:.2%}"
     return f'<span class="{kind}" style="{place}" title="{text(tip)}">{words}</span>'
 
 

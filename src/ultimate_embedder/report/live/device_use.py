@@ -9,6 +9,8 @@ from ultimate_embedder.report.live.recent import Recent, whole
 from ultimate_embedder.report.live.rows import DeviceRow
 from ultimate_embedder.types import MemorySnapshot
 
+Lessee = tuple[str | None, str]
+"""Who leases a device: collection and model."""
 SPAN_S = 30.0  # over which tokens per second and idle time are measured
 
 
@@ -17,8 +19,8 @@ class DeviceUse:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.leased_by: dict[tuple[str | None, str], str] = {}
-        """By collection and model: the model as it is shown."""
+        self.leased_by: dict[Lessee, str] = {}
+        """The models, as they are shown."""
         self.lost: str | None = None
         self._ceiling_reason: str | None = None
         self._held: int | None = None
@@ -48,16 +50,17 @@ class DeviceUse:
         if waited:
             self._waited.add(waited, begin, end)
 
-    def row(self, now: float, at_work: AbstractSet[tuple[str | None, str]]) -> DeviceRow:
-        """The device at this moment; `at_work` are the passes that have something to do, by collection and model."""
+    def row(self, now: float, at_work: AbstractSet[Lessee]) -> DeviceRow:
+        """The device at this moment; `at_work` are the passes that have something to do."""
+        under_way = not at_work.isdisjoint(self.leased_by)
         return DeviceRow(
             name=self.name,
             held_bytes=self._held,
             ceiling_bytes=self._ceiling,
             ceiling_reason=self._ceiling_reason,
             peak_bytes=self._peak,
-            tokens_per_second=self._tokens.rate(now, SPAN_S),
-            idle_share=self._idle_share(now, under_way=not at_work.isdisjoint(self.leased_by)),
+            tokens_per_second=self._tokens.rate(now, SPAN_S, SPAN_S if under_way else 0.0),
+            idle_share=self._idle_share(now, under_way=under_way),
             models=tuple(dict.fromkeys(self.leased_by.values())),
             lost=self.lost,
         )

@@ -8,6 +8,7 @@ from ultimate_embedder.report.live.rows import PassRow, PassState
 from ultimate_embedder.report.live.sentences import shown
 
 SPAN_S = 30.0
+PATIENCE_S = 60.0  # for the next batch, before the time left grows
 ETA_SPAN_S = 300.0  # windows begin with their longest texts: over a shorter time rates go up and down
 
 
@@ -105,8 +106,8 @@ class PassProgress:
             stored=self._stored,
             share=self.share,
             tokens=self.tokens,
-            tokens_per_second=self._recent_tokens.rate(now, SPAN_S) if running else self._mean(self.tokens, end),
-            texts_per_second=self._recent_texts.rate(now, SPAN_S) if running else self._mean(self._encoded_texts, end),
+            tokens_per_second=self._rate(self._recent_tokens, now) if running else self._mean(self.tokens, end),
+            texts_per_second=self._rate(self._recent_texts, now) if running else self._mean(self._encoded_texts, end),
             eta_seconds=self._eta(now) if self.has_work else None,
             batch_rows=self._batch_rows,
             planned_rows=self._planned_rows,
@@ -115,18 +116,23 @@ class PassProgress:
             seconds=max(0.0, end - self._began) if self._began is not None else 0.0,
         )
 
+    def _rate(self, recent: Recent, now: float) -> float:
+        return recent.rate(now, SPAN_S, SPAN_S if self.has_work else 0.0)
+
     def _mean(self, amount: int, end: float) -> float:
         return amount / max(end - self._began, 1e-3) if self._began is not None and amount else 0.0
 
     def _eta(self, now: float) -> float | None:
         """Seconds that the tokens which are left will take; of texts that nobody has tokenised, the mean is assumed."""
-        rate = self._recent_tokens.rate(now, ETA_SPAN_S)
+        rate = self._recent_tokens.rate(now, ETA_SPAN_S, PATIENCE_S)
+        quiet = now - self._recent_tokens.ended
+        passed = quiet if quiet <= PATIENCE_S else 0.0  # of the time that the batch under way takes
         if not rate or not self._encoded_texts:
             return None
         left = max(0, self.texts - self.done - self._unusable)
         if not self._tokenized_texts:
-            return left * self._encoded_tokens / self._encoded_texts / rate
+            return max(0.0, left * self._encoded_tokens / self._encoded_texts / rate - passed)
         waiting = max(0, self.texts - self._from_done - self._tokenized_texts)
         mean = self._tokenized_tokens / self._tokenized_texts
         tokens = max(0, self._tokenized_tokens - self._encoded_tokens) + waiting * mean
-        return tokens / rate
+        return max(0.0, tokens / rate - passed)

@@ -43,10 +43,14 @@ class Recent:
             oldest = math.floor(self.ended) - KEPT_SECONDS
             self._slots = {slot: part for slot, part in self._slots.items() if slot >= oldest}
 
-    def rate(self, now: float, span: float) -> float:
-        """Per second, over the last `span` seconds, or since the first amount if that is less."""
+    def rate(self, now: float, span: float, patience: float = 0.0) -> float:
+        """Per second, over the last `span` seconds, or since the first amount if that is less.
+
+        Time without any amount counts after `patience`: until then the next one may be under way.
+        """
         if self.began is None:
             return 0.0
+        now = self.ended if now - self.ended <= patience else now
         since = max(self.began, now - span)
         return self.total(since) / max(now - since, 1e-3)
 

@@ -53,12 +53,13 @@ class TerminalScreen:
         if self._region is None and lines:
             self._region = _Region(self._console)
             self._region.start()
+            self._console.show_cursor(True)  # else it stays hidden where the process is killed
         self._print_said()
         if self._region is not None:
             self._region.show([tuple((encodable(text, self._stream), style) for text, style in line) for line in lines])
 
     def close(self) -> None:
-        """Remove the view, and give the cursor back."""
+        """Remove the view."""
         try:
             self._print_said()
         finally:
