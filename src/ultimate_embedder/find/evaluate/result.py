@@ -159,7 +159,7 @@ class Against(_Part):
     collection: str
     chunks: int
     rows: list[EvaluationRow] = Field(
-        description="of the other output; compared with the row of the same name here, if there is one"
+        max_length=MOST_ROWS, description="of the other output; compared with the default way of this one"
     )
     here: str = Field(description="the way that this output is searched by default")
     there: str
