@@ -97,6 +97,10 @@ class _Making:
             problem = found.nothing_found
             return begun.model_copy(update={"problems": [problem], "verdict": f"nothing to embed: {problem}"})
         self._notes += check_collections(found.collections, config)
+        if config.sparse:
+            self._notes.append(
+                "the plan is of the dense vectors alone: what --sparse adds to time and disk is not in it"
+            )
         devices = self._devices()
         models = PlanModels(config, self._emit, self._scratch)
         self._notes += models.left_out

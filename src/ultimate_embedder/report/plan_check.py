@@ -65,11 +65,11 @@ class PlanCheck:
         name = planned.collection
         if planned.digest and planned.digest != self._digests.get(name, planned.digest):
             yield f"{name}: its chunks have changed since"
-        if [each.model for each in planned.passes] != [each.model for each in done.passes]:
+        if [each.model for each in planned.passes] != [each.model for each in done.dense_passes]:
             models = ", ".join(each.model for each in planned.passes) or "none"
             yield f"{name}: it is of other models: {models}"
             return
-        for one, other in zip(planned.passes, done.passes, strict=True):
+        for one, other in zip(planned.passes, done.dense_passes, strict=True):
             if one.fingerprint is not None and one.fingerprint != other.fingerprint:
                 yield f"{name}: {one.model} is computed otherwise (its files, precision, prompt or token limit)"
             elif one.stored_texts != other.stored_texts:
@@ -107,7 +107,7 @@ def _collection_figures(planned: PlannedCollection, done: CollectionSummary, *, 
     name = planned.collection
     yield _figure("chunks", "chunks", planned.found, done.chunks.found, collection=name)
     yield _figure("points", "points", planned.points, done.chunks.embedded, collection=name)
-    for one, other in zip(planned.passes, done.passes, strict=True):
+    for one, other in zip(planned.passes, done.dense_passes, strict=True):
         yield from _pass_figures(one, other, name, timed=timed)
     sizes = {each.kind: _on_disk(each) for each in done.exports}
     for kind, size in planned.export_bytes.items():
