@@ -23,7 +23,7 @@ def find_records(
 
 
 def speed_of(records: Sequence[PassRecord]) -> Speed:
-    """The speed of one worker by length, and the spread between records; much shorter passes than others are left out."""
+    """The speed of one worker by length, with the spread between records; passes that are much shorter are left out."""
     largest = max(each.tokens for each in records)
     records = [each for each in records if each.tokens >= LEAST_WEIGHT * largest]
     tokens: dict[int, int] = {}
