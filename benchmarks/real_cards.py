@@ -3,7 +3,7 @@
     make real-cards            # prints the table of docs/real-cards.md and writes build/real-cards.json
 
 No card is used. A forward of 64 x 256 tokens is counted on tensors without bytes; each kernel takes what its arithmetic
-or its bytes take on the card's data sheet, times an efficiency that is assumed. What the host takes to launch a batch and
+or its bytes take on the card's data sheet, times an efficiency that is assumed: the roofline of `plan`. What the host takes to launch a batch and
 to tokenise is measured here, with one thread.
 """
 
@@ -13,86 +13,53 @@ import argparse
 import json
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 os.environ["RAYON_NUM_THREADS"] = "1"  # before tokenizers is imported: the rate of one core
 
+from ultimate_embedder.devices.cards import find_card
+from ultimate_embedder.devices.formats import card_format
+from ultimate_embedder.models import KNOWN_CONFIGS, Encoder, find_spec, load_without_weights
+from ultimate_embedder.models.cost import ForwardCost
+from ultimate_embedder.models.known_configs import KnownConfig, write_stand_in
+from ultimate_embedder.planning import PeakRates, batch_seconds, launch_seconds
+from ultimate_embedder.types import ResolvedModel
+
 ROWS, LENGTH = 64, 256
 KAGGLE_CORES = 4
-LAUNCH_ON_CARD_S = 3e-6  # assumed: between two kernels
-LAUNCH_ON_HOST_S = 5e-6  # assumed: what the driver adds to torch's own work for each launch
-EFFICIENCY = {"low": (0.30, 0.70), "high": (0.45, 0.85)}  # assumed: of the peak rate, and of the bandwidth
 SETUPS = (("p100", 1), ("t4", 1), ("t4", 2), ("l4", 1), ("a100-40", 1), ("h100", 1))
+MODELS = ("all-minilm-l6-v2", "bge-m3", "jina-code-embeddings-1.5b")
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model by the shape that its config has."""
-
-    name: str
-    kind: str
-    layers: int
-    heads: int
-    hidden: int
-    inner: int
-    vocabulary: int
-    key_heads: int | None = None
-
-    def config(self) -> Any:
-        """The config of its architecture."""
-        import transformers
-
-        kind: Any = getattr(transformers, f"{self.kind}Config")
-        options = {"num_key_value_heads": self.key_heads} if self.key_heads else {}
-        return kind(
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            hidden_size=self.hidden,
-            intermediate_size=self.inner,
-            vocab_size=self.vocabulary,
-            **options,
-        )
-
-    def shrunk(self) -> Model:
-        """As many layers and calls, and almost nothing to compute."""
-        return replace(self, hidden=8 * self.heads, inner=8 * self.heads, vocabulary=100)
+def described(key: str, scratch: Path, known: KnownConfig | None = None) -> Encoder:
+    """A registered model without weights, as a plan has it; of other sizes, if they are given."""
+    spec = find_spec(key)
+    assert spec is not None
+    folder = write_stand_in(spec, known or KNOWN_CONFIGS[key], scratch / uuid.uuid4().hex)
+    model = ResolvedModel(key, spec, folder, "folder", "", "", 0)
+    return load_without_weights(model, "float16", stand_in=True)
 
 
-MODELS = (
-    Model("all-MiniLM-L6-v2", "Bert", layers=6, heads=12, hidden=384, inner=1536, vocabulary=30522),
-    Model("bge-m3", "XLMRoberta", layers=24, heads=16, hidden=1024, inner=4096, vocabulary=250002),
-    Model(
-        "1.5B decoder (Qwen2)", "Qwen2", layers=28, heads=12, hidden=1536, inner=8960, vocabulary=151936, key_heads=2
-    ),
-)
-
-
-def count(model: Model, dtype: str) -> Any:
+def count(key: str, capability: tuple[int, int], scratch: Path) -> ForwardCost:
     """The kernels of one forward."""
-    import torch
-    import transformers
-
-    from ultimate_embedder.models.cost import count_forward
-
-    def make() -> Callable[[], Any]:
-        built = transformers.AutoModel.from_config(model.config(), dtype=getattr(torch, dtype)).eval()
-        ids = torch.ones(ROWS, LENGTH, dtype=torch.long)
-        return lambda: built(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-
-    return count_forward(make)
+    return described(key, scratch).forward_cost(ROWS, LENGTH, capability)
 
 
-def launch_seconds(model: Model, rounds: int) -> float:
-    """What the host takes for a forward whose kernels take next to nothing: eight tokens, 8 numbers per head."""
+def torch_seconds(key: str, rounds: int) -> float:
+    """What torch takes on the host for a forward whose kernels take next to nothing: eight tokens, 8 numbers per head."""
     import torch
     import transformers
 
     torch.set_num_threads(1)
-    built = transformers.AutoModel.from_config(model.shrunk().config()).eval()
+    known = KNOWN_CONFIGS[key]
+    size = 8 * known.heads
+    shrunk = replace(known, hidden=size, inner=size, vocabulary=100, head_dim=8 if known.head_dim else None)
+    config = transformers.AutoConfig.for_model(**shrunk.as_config())
+    built = transformers.AutoModel.from_config(config).eval()
     ids = torch.full((1, 8), 5)
     mask = torch.ones_like(ids)
     mask[0, 0] = 0
@@ -132,24 +99,22 @@ class Expectation:
     limit: str
 
 
-def expect(model: Model, key: str, cards: int, host: dict[str, float]) -> Expectation:
-    from ultimate_embedder.devices.cards import find_card
-
-    card = find_card(key)
+def expect(key: str, card_key: str, cards: int, host: dict[str, float], scratch: Path) -> Expectation:
+    card = find_card(card_key)
     assert card is not None
-    dtype = "bfloat16" if card.capability >= (8, 0) else "float16"
-    cost = count(model, dtype)
-    launch = host["launch_s"] + cost.calls * LAUNCH_ON_HOST_S
-    by_host = {"launching": ROWS / launch, "tokenising": host["tokenized_per_core"] * (KAGGLE_CORES - 1)}
+    cost = count(key, card.capability, scratch)
+    by_host = {
+        "launching": ROWS / launch_seconds(cost, host["torch_s"]),
+        "tokenising": host["tokenized_per_core"] * (KAGGLE_CORES - 1),
+    }
+    seconds = batch_seconds(cost, PeakRates(card.half_flops, card.bandwidth))
     found = {}
-    for word, (of_rate, of_bandwidth) in EFFICIENCY.items():
-        seconds = cost.seconds(card.half_flops * of_rate, card.bandwidth * of_bandwidth, LAUNCH_ON_CARD_S)
-        rates = {"the card": cards * ROWS / seconds, **by_host}
+    for word, taken in (("low", seconds.high), ("high", seconds.low)):
+        rates = {"the card": cards * ROWS / taken, **by_host}
         found[word] = min(rates.items(), key=lambda rate: rate[1])
     limits = dict.fromkeys(limit for limit, _ in found.values())
-    return Expectation(
-        model.name, f"{cards} x {card.name}", dtype, found["low"][1], found["high"][1], " or ".join(limits)
-    )
+    dtype = card_format("auto", card.capability)
+    return Expectation(key, f"{cards} x {card.name}", dtype, found["low"][1], found["high"][1], " or ".join(limits))
 
 
 def main() -> None:
@@ -161,17 +126,16 @@ def main() -> None:
     print(f"one core tokenises {tokenized:.0f} texts of 256 tokens per second\n")
     rows, counts = [], []
     print("| model | kernels per batch | TFLOP | GB moved | host, ms |\n|---|---|---|---|---|")
-    for model in MODELS:
-        host = {"launch_s": launch_seconds(model, options.rounds), "tokenized_per_core": tokenized}
-        cost = count(model, "float16")
-        counts.append(
-            {"model": model.name, "calls": cost.calls, "flops": cost.flops, "bytes": cost.moved_bytes, **host}
-        )
-        milliseconds = (host["launch_s"] + cost.calls * LAUNCH_ON_HOST_S) * 1e3
-        print(
-            f"| {model.name} | {cost.calls} | {cost.flops / 1e12:.2f} | {cost.moved_bytes / 1e9:.1f} | {milliseconds:.1f} |"
-        )
-        rows += [expect(model, key, cards, host) for key, cards in SETUPS]
+    with tempfile.TemporaryDirectory() as folder:
+        for key in MODELS:
+            host = {"torch_s": torch_seconds(key, options.rounds), "tokenized_per_core": tokenized}
+            cost = count(key, (7, 5), Path(folder))
+            counts.append({"model": key, "calls": cost.calls, "flops": cost.flops, "bytes": cost.moved_bytes, **host})
+            milliseconds = launch_seconds(cost, host["torch_s"]) * 1e3
+            print(
+                f"| {key} | {cost.calls} | {cost.flops / 1e12:.2f} | {cost.moved_bytes / 1e9:.1f} | {milliseconds:.1f} |"
+            )
+            rows += [expect(key, card, cards, host, Path(folder)) for card, cards in SETUPS]
     print("\n| model | cards | dtype | texts/s of 256 tokens | limited by |\n|---|---|---|---|---|")
     for row in rows:
         print(f"| {row.model} | {row.cards} | {row.dtype} | {row.low:,.0f} to {row.high:,.0f} | {row.limit} |")

@@ -32,6 +32,7 @@ from ultimate_embedder.models import (
     row_cosines,
 )
 from ultimate_embedder.output import CollectionOutput, Output, PassOutput, open_output
+from ultimate_embedder.planned import read_plan
 from ultimate_embedder.sparse import SparseVectors, sparse_cosines, sparse_from_dense, sparse_from_rows
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
@@ -75,6 +76,8 @@ def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
     found = Verification()
     summary, problem = output.try_summary()
     found.damaged += [problem] if problem else []
+    if isinstance(plan := read_plan(output), Damaged):
+        found.damaged.append(str(plan))
     verifier = _Verifier(output, summary, sample, access, found)
     for collection in output:
         damaged = [*_damaged_passes(collection, found), *_damaged_exports(collection, found)]
