@@ -29,7 +29,7 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	@rm -rf $(DEMO)
 	$(BIN)/python examples/chunk_markdown.py CONTRIBUTING.md docs --output $(DEMO)/chunks/handbook
 	$(BIN)/ultimate-embedder embed $(DEMO)/chunks --output $(DEMO)/out
-	$(BIN)/python examples/ask.py $(DEMO)/out "How do I send the vectors to a Qdrant server?"
+	$(BIN)/ultimate-embedder search $(DEMO)/out "How do I send the vectors to a Qdrant server?" --top 3
 
 test: $(STAMP)   ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread
@@ -40,7 +40,7 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
 	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt \
-		--editable '.[completion,minilm,onnx,openvino]' pytest pytest-xdist hypothesis
+		--editable '.[completion,evaluate,minilm,onnx,openvino,serve]' pytest pytest-xdist hypothesis httpx
 	@touch $(LOWEST_STAMP)
 
 test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows
@@ -71,7 +71,7 @@ types: $(STAMP)
 
 check: lint types test  ## what CI runs: lint, types, tests
 
-generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/api.md, the tables of docs/memory.md
+generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/plan.schema.json, docs/api.md, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
 torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input

@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ultimate_embedder import embed
+from ultimate_embedder.api import run_and_report
+from ultimate_embedder.events import BatchEncoded, Event
+from ultimate_embedder.options import make_config
 
 WORDS = ("vector", "memory", "chunk", "batch", "model", "device", "query", "point", "window", "token")
 WIDTH, HEIGHT, EDGE = 640, 420, 56
@@ -32,13 +34,12 @@ def measure(texts: int, device: str) -> tuple[list[dict[str, Any]], Any]:
             " ".join(rng.choices(WORDS, k=min(250, int(rng.lognormvariate(4.0, 0.8)) + 2))) for _ in range(texts)
         ]
         (root / "chunks" / "generated" / "g_chunks.json").write_text(json.dumps(records))
-        summary = embed(root / "chunks", root / "out", devices=device, precision="fp32", exports="npy", quiet=True)
-        lines = (root / "out" / "events.jsonl").read_text().splitlines()
-    batches = [
-        event for event in map(json.loads, lines) if event["event"] == "BatchEncoded" and event["measured_bytes"]
-    ]
+        config = make_config(root / "chunks", root / "out", devices=device, precision="fp32", exports="npy")
+        seen: list[Event] = []  # the log of a run does not have every batch
+        summary = run_and_report(config, quiet=True, watch=[seen.append])
+    batches = [event for event in seen if isinstance(event, BatchEncoded) and event.measured_bytes]
     keep = ("batch_index", "rows", "longest", "predicted_bytes", "measured_bytes")
-    return [{name: batch[name] for name in keep} for batch in batches], summary.collections[0].passes[0]
+    return [{name: getattr(batch, name) for name in keep} for batch in batches], summary.collections[0].passes[0]
 
 
 def draw(batches: list[dict[str, Any]], title: str) -> str:

@@ -23,13 +23,13 @@ FILE_CHUNKS = 5000
 WORDS = [f"word{number}" for number in range(2000)]
 
 
-def write_chunks(folder: Path, count: int) -> None:
-    """Write `count` chunks of a realistic shape, some 60 words each, in files of a few thousand."""
+def write_chunks(folder: Path, count: int, words: tuple[int, int] = (10, 110)) -> None:
+    """Write `count` chunks of a realistic shape, with so many words each, in files of a few thousand."""
     rng = random.Random(0)
     for start in range(0, count, FILE_CHUNKS):
         records = [
             {
-                "text": " ".join(rng.choices(WORDS, k=rng.randint(10, 110))),
+                "text": " ".join(rng.choices(WORDS, k=rng.randint(*words))),
                 "metadata": {
                     "chunk_id": f"c-{number:08d}",
                     "source_file": f"doc{number // 50}.md",

@@ -1,6 +1,8 @@
-"""Search an output of `embed`, with the Qdrant shard that it exported.
+"""Ask an output of `embed` several questions from Python: its models are loaded once.
 
-python examples/ask.py OUT "How do I send the vectors to a Qdrant server?"
+python examples/ask.py OUT "How do I send the vectors to a Qdrant server?" "What is a lease?"
+
+`ultimate-embedder search OUT "QUESTION"` does the same for one question, with more room to read.
 """
 
 from __future__ import annotations
@@ -9,36 +11,24 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from qdrant_edge import EdgeShard, Query, QueryRequest
-
 from ultimate_embedder import open_output
-from ultimate_embedder.config import HubAccess
-from ultimate_embedder.find import open_query_encoder
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
-    parser.add_argument("question")
+    parser.add_argument("questions", nargs="+")
     parser.add_argument("--top", type=int, default=3)
     options = parser.parse_args()
 
     output = open_output(options.output)
-    print(f"\n{options.question}")
-    for collection in output.collections:
-        encoder = open_query_encoder(output, collection, HubAccess(offline=True))
-        vectors = encoder.encode_query(options.question)
-        name = next(iter(vectors))  # of several named vectors, the first model's
-        vector = vectors[name][0].tolist()
-        shard = EdgeShard.load(str(output[collection].qdrant))
-        nearest = Query.Nearest(vector, using=name or None)
-        request = QueryRequest(query=nearest, limit=options.top, with_payload=True)
-        for hit in shard.query(request):
-            payload = hit.payload or {}
-            where = " > ".join(payload["metadata"]["section_path"])
-            print(f"\n  {hit.score:.3f}  {payload['metadata']['source_file']}: {where}")
-            print(textwrap.indent(textwrap.shorten(payload["text"], 240), "         "))
-        shard.close()
+    for question in options.questions:
+        hits = output.search(question, top=options.top)
+        print(f"\n{question}  ({hits.seconds['encode'] + hits.seconds['search']:.3f} s)")
+        for hit in hits:
+            legs = ", ".join(f"{name} {score:.3f}" for name, score in hit.scores.items() if score is not None)
+            print(f"\n  {hit.score:.3f}  {hit.source}: {' > '.join(hit.section)}  [{legs}]")
+            print(textwrap.indent(textwrap.shorten(hit.text, 240), "         "))
 
 
 if __name__ == "__main__":

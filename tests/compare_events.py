@@ -76,9 +76,14 @@ def _label(event: dict[str, Any]) -> str:
     model = _model(event)
     # where companions are placed used to be told as a mitigation
     mitigated = event["event"] in ("Mitigated", "CompanionPlaced")
-    kind = f"Mitigated {event['kind']}" if mitigated else event["event"]
+    kind = f"Mitigated {event['kind']}" if mitigated else _name(event)
     what = event.get("kind") if event["event"] == "ExportStarted" else None
     return " ".join(str(part) for part in (kind, model, what) if part)
+
+
+def _name(event: dict[str, Any]) -> str:
+    """Batches are told one by one, or added up."""
+    return "BatchEncoded" if event["event"] == "BatchesEncoded" else str(event["event"])
 
 
 def _model(event: dict[str, Any]) -> str | None:
@@ -93,12 +98,12 @@ def _lane(event: dict[str, Any]) -> str:
 
 def _counted(events: Events) -> Iterator[str]:
     """What is counted; of what varies, only that it is there."""
-    batches = {"BatchEncoded" for event in events if event["event"] == "BatchEncoded"}
+    batches = {"BatchEncoded" for event in events if _name(event) == "BatchEncoded"}
     yield from batches
     for event in events:
         if event["event"] == "Mitigated" and event["kind"] in VARYING_MITIGATIONS:
             continue
-        if event["event"] != "BatchEncoded":
+        if _name(event) != "BatchEncoded":
             yield _label(event).removesuffix(f" {_model(event)}") if _model(event) else _label(event)
 
 
@@ -129,13 +134,15 @@ def _totals(events: Events) -> dict[str, Any]:
     for event in events:
         where = f"{event['collection'] or 'run'}"
         of_model = f"{where} / {_model(event)}"
-        match event["event"]:
+        match _name(event):
             case "BatchEncoded":
                 for name in ("rows", "tokens", "bad_rows"):
                     totals[f"{of_model}: {name} of batches"] += event[name]
             case "WindowTokenized":
-                for name in ("texts", "tokens", "truncated"):
+                for name in ("texts", "tokens"):
                     totals[f"{of_model}: {name} tokenized"] += event[name]
+                truncated = event.get("truncated_texts", event.get("truncated"))  # earlier versions called it truncated
+                totals[f"{of_model}: truncated tokenized"] += truncated
             case "PassStarted":
                 totals[f"{of_model}: texts, stored texts"] = [event["texts"], event["stored_texts"]]
             case "PassFinished":

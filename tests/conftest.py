@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ultimate_embedder.config import CHECK_LOCKS_VARIABLE
+from ultimate_embedder.config import CHECK_LOCKS_VARIABLE, HISTORY_VARIABLE
 from ultimate_embedder.events import Event
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.models import resolve_model
@@ -26,6 +26,12 @@ os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test may depend on a hub that happens to answer."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test adds to the user's history of runs, nor depends on it."""
+    monkeypatch.setenv(HISTORY_VARIABLE, "off")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, heartbeat
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.lock import HeldOutput, hold_output, share_output
+from ultimate_embedder.lock import HeldOutput, find_holder, hold_output, share_output
 from ultimate_embedder.machine import machine_identity, process_start
 from ultimate_embedder.output import HELD_NAME
 
@@ -106,6 +106,20 @@ def test_without_locks_of_the_file_system_there_is_a_note_and_a_lock_all_the_sam
         assert f"is in use by process {os.getpid()} on {socket.gethostname()} since" in refusal(tmp_path)
     assert not (tmp_path / HELD_NAME).exists()
     assert held(tmp_path).token != found.token
+
+
+def test_the_holder_can_be_found_without_writing(tmp_path: Path) -> None:
+    with hold_output(tmp_path):
+        before = sorted(tmp_path.iterdir())
+        assert str(find_holder(tmp_path).words).startswith(f"process {os.getpid()} on {socket.gethostname()} since")
+        assert sorted(tmp_path.iterdir()) == before
+    assert find_holder(tmp_path).words is None
+    write_record(tmp_path)
+    assert find_holder(tmp_path).words == "process 7 on elsewhere since 2026-01-01 00:00:00"
+    write_record(tmp_path, age_s=heartbeat.STALE_S + 1)
+    assert find_holder(tmp_path).words is None
+    write_record(tmp_path, machine=machine_identity(), processes=[[os.getpid(), "another start"]])
+    assert find_holder(tmp_path).words is None
 
 
 def test_any_other_error_of_the_lock_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

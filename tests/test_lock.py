@@ -3,16 +3,18 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.lock import hold_output
+from ultimate_embedder.lock import Holder, find_holder, hold_output
 from ultimate_embedder.output import LOCK_NAME
 
 HOLD = """
@@ -115,3 +117,45 @@ def test_a_lock_file_that_cannot_be_closed_is_a_sentence(tmp_path: Path, monkeyp
     monkeypatch.undo()
     with hold_output(tmp_path):
         pass
+
+
+# who holds it
+
+
+def test_the_holder_is_found_and_gone_when_it_is_killed(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    words = find_holder(tmp_path).words
+    assert words is not None
+    assert words.startswith(f"process {holder.pid} since ")
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert find_holder(tmp_path) == Holder(None)
+
+
+def test_a_copy_is_known_as_such(tmp_path: Path) -> None:
+    with hold_output(tmp_path / "out"):
+        shutil.copytree(tmp_path / "out", tmp_path / "copy")
+        assert find_holder(tmp_path / "copy") == Holder(None, is_copy=True)
+    assert find_holder(tmp_path / "out") == Holder(None)
+    assert find_holder(tmp_path / "without a lock file") == Holder(None, is_copy=True)
+
+
+def test_looking_writes_nothing_and_does_not_refuse_a_run_that_begins(tmp_path: Path) -> None:
+    with hold_output(tmp_path):
+        pass
+    before = sorted(tmp_path.iterdir())
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            find_holder(tmp_path)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(200):
+            with hold_output(tmp_path):
+                pass
+    finally:
+        stop.set()
+        looking.join()
+    assert sorted(tmp_path.iterdir()) == before

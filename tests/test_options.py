@@ -87,6 +87,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         fresh=False,
         resume_from=None,
         no_report=False,
+        otel=False,
         quiet=False,
     )
 

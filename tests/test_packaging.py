@@ -71,6 +71,7 @@ def test_an_installed_wheel_has_the_command_the_library_and_the_old_names(instal
     ok, place, name = _run(installed / "python", "-c", code, folder=tmp_path).split()
     assert (ok, name) == ("True", "UltimateKaggleEmbedderV4")
     assert Path(place).is_relative_to(installed.parent)
+    assert (Path(place).parent / "serve/static/live.js").is_file()
     for script in ("embed-collections-v5", "python -m ultimate_embedder.compat.script"):
         program, *arguments = script.split()
         assert "--chunks-root" in _run(installed / program, *arguments, "--help", folder=tmp_path)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ultimate_embedder.api import upload
+from ultimate_embedder.api import evaluate, run_search, upload
+from ultimate_embedder.config import with_options_of
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import (
     PointsFile,
     UploadReport,
-    check_export,
     read_export_journal,
     read_origin,
+    read_vectors,
     row_vector,
 )
-from ultimate_embedder.files import size_bytes
+from ultimate_embedder.find import Hits, QueryModels, SearchConfig, make_search_config
 from ultimate_embedder.markup import html_table
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.output import open_output as open_folder
@@ -30,6 +31,8 @@ from ultimate_embedder.types import UNNAMED, VectorSpec
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from ultimate_embedder.find import Evaluation
 
 COLLECTION_HEADINGS = ("collection", "points", "dims", "models", "exports")
 READ_ROWS = 1024
@@ -71,8 +74,32 @@ class _Facts:
         return tuple(spec.name for spec in self.vectors if spec.is_sparse)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Models that searches have loaded, for the next ones."""
+
+    models: dict[Any, QueryModels] = field(default_factory=dict)
+
+    def search(self, output: Path, question: str, options: dict[str, Any]) -> Hits:
+        config = search(output, question, **options)
+        key = (config.place.hub, config.place.model_folders)
+        if key not in self.models:
+            summary = open_folder(output).try_summary()[0]
+            self.models[key] = QueryModels(summary, config.place.hub, config.place.model_folders)
+        return run_search(config, self.models[key])
+
+
+@with_options_of(make_search_config)
+def search(config: SearchConfig) -> SearchConfig:
+    """The options of a search; the name is what errors about them begin with."""
+    return config
+
+
+@dataclass(frozen=True, repr=False)
 class OpenedCollection(CollectionOutput):
     """A collection of an output: its vectors, chunks and points."""
+
+    kept: _Kept = field(default_factory=_Kept, compare=False)
 
     def __len__(self) -> int:
         """The number of points."""
@@ -114,13 +141,7 @@ class OpenedCollection(CollectionOutput):
         `chunks()`; else read from the parquet export. `check` compares the checksum of the npy export, too.
         """
         facts = self._facts()
-        spec = self._choose(facts, model)
-        mapped = self._map_npy(spec, facts.points, check)
-        if not isinstance(mapped, str):
-            return mapped
-        if self.points_file.exists():
-            return PointsFile.open(self.points_file).read_vectors(spec.name, READ_ROWS)
-        raise UsageError(f"{self.folder} has no vectors to read: {mapped}. {AGAIN}")
+        return read_vectors(self, self._choose(facts, model), facts.points, check=check)
 
     def chunks(self) -> pa.Table:
         """Ids, texts, files and metadata (JSON) of all chunks, as an Arrow table."""
@@ -144,9 +165,17 @@ class OpenedCollection(CollectionOutput):
             for row, (point_id, payload) in enumerate(zip(ids, payloads, strict=True)):
                 yield Point(point_id, row_vector(vectors, row), payload)
 
+    def search(self, question: str, **options: Any) -> Hits:
+        """The chunks that answer a question best; `options` are those of `ultimate_embedder.search`."""
+        return self.kept.search(self.folder.parent, question, {"collection": [self.name], **options})
+
     def upload(self, url: str, **options: Any) -> list[UploadReport]:
         """Send the collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search the collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder.parent, collection=self.name, **options)
 
     def __repr__(self) -> str:
         facts = self._facts()
@@ -191,41 +220,23 @@ class OpenedCollection(CollectionOutput):
             raise UsageError(f"{self.name} has no vectors of {model!r}. Its models: {names}.")
         return by_name[model] if model is not None else facts.dense[0]
 
-    def _map_npy(self, spec: VectorSpec, points: int, check: bool) -> np.ndarray | str:
-        """The npy export, or why it cannot be used."""
-        path = self.embeddings if spec.name == UNNAMED else self.embeddings_of(spec.name)
-        journal = read_export_journal(self.folder)
-        noted = journal.get("npy")
-        if noted is None:
-            return "there is no npy export and no parquet export"
-        if noted["identity"] != journal.get("parquet", noted)["identity"]:
-            return f"{path} is of other points than the parquet export"
-        whole = self.folder / noted["name"]
-        if not path.exists() or size_bytes(whole) != noted["size_bytes"]:
-            return f"{path} is missing, or not of the size that embed recorded"
-        if check and (problem := check_export(self.folder, "npy", noted).problem):
-            return f"{path} {problem}"
-        try:
-            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            return f"{path} cannot be read ({error})"
-        fits = vectors.dtype == np.float32 and vectors.shape == (points, spec.dim)
-        return vectors if fits else f"{path} has not the vectors that embed recorded"
-
     def _open_points(self) -> PointsFile:
         if not self.points_file.exists():
             raise UsageError(f"{self.folder} has no parquet export, which the chunks are read from. {AGAIN}")
         return PointsFile.open(self.points_file)
 
 
+@dataclass(frozen=True, repr=False)
 class OpenedOutput(Output):
     """An output of `embed`, opened for reading: `.summary`, `.collections`, and each collection by its name."""
 
+    kept: _Kept = field(default_factory=_Kept, compare=False)
+
     def __getitem__(self, name: str) -> OpenedCollection:
-        return OpenedCollection(super().__getitem__(name).folder)
+        return OpenedCollection(super().__getitem__(name).folder, self.kept)
 
     def __iter__(self) -> Iterator[OpenedCollection]:
-        return (OpenedCollection(each.folder) for each in super().__iter__())
+        return (OpenedCollection(each.folder, self.kept) for each in super().__iter__())
 
     def __len__(self) -> int:
         """The number of collections."""
@@ -234,9 +245,21 @@ class OpenedOutput(Output):
     def __bool__(self) -> bool:
         return True
 
+    def search(self, question: str, **options: Any) -> Hits:
+        """The chunks of all collections that answer a question best; they must have vectors of the same models.
+
+        `options` are those of `ultimate_embedder.search`: `collection=["docs"]`, `top=3`, `filter={"page": 3}`. Models
+        stay loaded for the next question.
+        """
+        return self.kept.search(self.folder, question, options)
+
     def upload(self, url: str, **options: Any) -> list[UploadReport]:
         """Send every collection to the Qdrant server at `url`; `options` are those of `ultimate_embedder.upload`."""
         return upload(self.folder, url, **options)
+
+    def evaluate(self, **options: Any) -> Evaluation:
+        """Measure what each way to search a collection is worth; `options` are those of `evaluate`."""
+        return evaluate(self.folder, **options)
 
     def __repr__(self) -> str:
         return f"<Output {self.folder}: {', '.join(self.collections) or 'no collections'}>"

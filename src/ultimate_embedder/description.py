@@ -45,6 +45,11 @@ def fingerprint(identity: PassIdentity) -> str:
     return _fingerprint(identity.as_dict())
 
 
+def parse_identity(record: Mapping[str, Any]) -> PassIdentity | None:
+    """The identity of a pass, as it is stored with exports; None if it is damaged, or of another version."""
+    return _identity(Fields(record, sealed=True))
+
+
 def write_description(folder: Path, identity: PassIdentity, dim: int | None, encoder: EncoderFacts | None) -> None:
     """Write the metadata of a pass; `dim` is None if its vectors are sparse."""
     version = DENSE_VERSION if identity.kind == "dense" else STORE_VERSION

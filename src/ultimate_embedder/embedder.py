@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -14,29 +12,17 @@ import numpy as np
 
 from ultimate_embedder.config import DEFAULT_MODEL, Companions, Overlong, Precision, RunConfig, option_list
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.events import (
-    Emit,
-    Event,
-    ModelBytesFetched,
-    ModelFetchStarted,
-    ModelResolved,
-    PassFinished,
-    PassStarted,
-    Warned,
-    fan_out,
-)
+from ultimate_embedder.events import Emit
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.options import make_config
-from ultimate_embedder.report import make_progress
+from ultimate_embedder.report import Listener
 from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.terminal import printable
 from ultimate_embedder.texts import TextEncoder, check_texts
 from ultimate_embedder.types import UNNAMED
 
 UNUSED = Path(".ultimate-embedder-unused")  # a config names an output; nothing is written there
-DOWNLOADS = (ModelFetchStarted, ModelBytesFetched, ModelResolved)
 
 Vectors = np.ndarray | dict[str, np.ndarray]
 """One array, or one by name of model (`fusion="named"` with several models)."""
@@ -91,7 +77,7 @@ class Embedder:
         config = make_config(Path(), UNUSED, **given)
         self._progress = progress
         self._one_call = OrderedLock("embedder", Rank.CALLS)
-        listener = _Listener(progress)
+        listener = Listener(progress)
         with listener.listening() as emit:
             self._opened: _Opened | None = _open(config, emit)
             self._fusion = self._opened.documents.load()
@@ -115,11 +101,11 @@ class Embedder:
         A text that cannot be encoded (None, bytes, empty) is a `UsageError` with its place, before anything is
         computed; a text for which a model gives no usable vector is a `NoVectorsError`.
         """
-        return self._encode(texts, lambda opened: opened.documents, _Listener(self._progress, may_pool=True))
+        return self._encode(texts, lambda opened: opened.documents, Listener(self._progress, may_pool=True))
 
     def encode_queries(self, texts: str | Iterable[str]) -> Vectors:
         """Vectors of queries: like `encode`, with the prompts that the models want before queries."""
-        return self._encode(texts, lambda opened: opened.queries, _Listener(self._progress))
+        return self._encode(texts, lambda opened: opened.queries, Listener(self._progress))
 
     def close(self) -> None:
         """Take the models off the devices and free their memory; later calls raise `UsageError`."""
@@ -141,7 +127,7 @@ class Embedder:
         return f"<Embedder: {', '.join(self.models)}; {dims} dims{'' if self._opened else '; closed'}>"
 
     def _encode(
-        self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder], listener: _Listener
+        self, texts: str | Iterable[str], choose: Callable[[_Opened], TextEncoder], listener: Listener
     ) -> Vectors:
         single = isinstance(texts, str)
         rows = check_texts([texts] if isinstance(texts, str) else texts)
@@ -173,40 +159,6 @@ def _open(config: RunConfig, emit: Emit) -> _Opened:
     session = open_session(config, emit, StopSwitch())
     session = replace(session, config=replace(config, warm_cache=True))  # models stay in place between calls
     return _Opened(session, TextEncoder(session), TextEncoder(session, queries=True))
-
-
-class _Listener:
-    """Hears the events of a call: shows progress if that is wanted, and makes Python warnings of what matters."""
-
-    def __init__(self, progress: bool, *, may_pool: bool = False) -> None:
-        self._progress = progress
-        self._may_pool = may_pool
-        self._limits: dict[str, int | None] = {}
-        self._messages: list[str] = []
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[Emit]:
-        with make_progress(quiet=False) as bars:
-            yield fan_out([self._note, lambda event: bars(event) if self._is_shown(event) else None])
-
-    def warn(self, stacklevel: int) -> None:
-        """Warn of what was heard, at the line of the user that is so many calls away from here."""
-        for message in self._messages:
-            warnings.warn(printable(message), stacklevel=stacklevel)
-
-    def _is_shown(self, event: Event) -> bool:
-        return isinstance(event, DOWNLOADS) or (self._progress and not isinstance(event, Warned))
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            self._messages.append(event.message)
-        elif isinstance(event, PassStarted):
-            self._limits[event.model] = event.max_tokens
-        elif isinstance(event, PassFinished) and event.truncated:
-            texts = f"{event.truncated} of {event.stored_chunks} texts are"
-            limit = f"{self._limits.get(event.model)} tokens, the limit of {event.model}"
-            remedy = " Embedder(overlong='pool') encodes all of a text." if self._may_pool else ""
-            self._messages.append(f"{texts} longer than {limit}: the rest of them is not in their vectors.{remedy}")
 
 
 _OPTIONS = [name for name in inspect.signature(Embedder).parameters if name != "progress"]

@@ -6,22 +6,26 @@ The parts emit events and keep no statistics; progress, summary and `events.json
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
+    DeviceFacts,
     DuplicateId,
     ExportedFile,
     FieldsUsed,
     HnswGraph,
+    Lengths,
     MemorySnapshot,
     Rejected,
+    RejectedGroup,
     SparseFacts,
     SplitCounts,
     Status,
@@ -29,6 +33,12 @@ from ultimate_embedder.types import (
     VectorKind,
     VectorSpec,
 )
+
+if TYPE_CHECKING:  # --help imports this module: no pydantic
+    from ultimate_embedder.summary import RunOptions
+
+EVENTS_VERSION = 2
+"""Of `events.jsonl`: raised where a reader of the version before would misunderstand a log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +51,10 @@ class Event:
     def as_dict(self) -> dict[str, Any]:
         """The event as plain JSON data, its name first."""
         return {"event": type(self).__name__, **dataclasses.asdict(self, dict_factory=_json_dict)}
+
+    def as_line(self) -> bytes:
+        """The event as a line of `events.jsonl`."""
+        return json.dumps(self.as_dict(), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 Emit = Callable[[Event], None]
@@ -56,17 +70,62 @@ def repeated(event: AnyEvent) -> AnyEvent:
 class RunStarted(Event):
     """The options are resolved and valid."""
 
-    options: RunConfig
+    options: RunConfig | RunOptions
+    """Those of the summary in an event that was read from a log."""
     chunks: str
     output: str
     command: tuple[str, ...] = ()
     """The words of the command line, if the run was started there."""
+    working_directory: str = ""
+    """That relative paths of the command are of."""
+    events_version: int = EVENTS_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOpened(Event):
+    """A device of the run: how much of it may be used, and why not more."""
+
+    device: str
+    total_bytes: int
+    ceiling_bytes: int
+    ceiling_reason: str
+    capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionsFound(Event):
+    """The collections of the run are known, and are about to be embedded one by one."""
+
+    collections: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesOpened(Event):
+    """The devices that the run may use."""
+
+    devices: tuple[DeviceFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFound(Event):
+    """The output has a plan, which a later event may show to be of other work."""
+
+    plan: dict[str, Any]
+    """As much of it as can be compared with what happens: `planned.Plan.compared`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionStarted(Event):
     """A collection's files are about to be read."""
 
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksRead(Event):
+    """So many records of a collection are read so far, and so many of its files to their end; every few seconds."""
+
+    records: int
     files: int
 
 
@@ -78,10 +137,28 @@ class ChunkRejected(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChunksRejected(Event):
+    """More records that cannot be embedded, by reason: only in `events.jsonl`, after the first `ChunkRejected`.
+
+    `groups` has those whose reason is one of the first hundred of the collection.
+    """
+
+    records: int
+    groups: tuple[RejectedGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class IdDuplicated(Event):
     """Two chunks of a collection have the same id; the later one was renamed."""
 
     duplicate: DuplicateId
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdsDuplicated(Event):
+    """More chunks whose id another one has: only in `events.jsonl`, after the first `IdDuplicated`."""
+
+    chunks: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +171,8 @@ class ChunksLoaded(Event):
     distinct_texts: int
     seconds: float
     fields: tuple[FieldsUsed, ...] = ()
+    digest: str = ""
+    """Of all chunks: equal for equal chunks in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +272,23 @@ class LeaseAcquired(Event):
     evicted: list[str]
     saved_bytes: int
     saved_seconds: float
+    lease_id: str = ""
+    model_pass: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlaced(Event):
+    """The weights of a model are on the devices of its lease, where `workers` compute; `memory` is measured then."""
+
+    model: str
+    model_pass: int | None = None
+    lease_id: str
+    devices: list[str]
+    memory: list[MemorySnapshot]
+    placement: str
+    workers: int
+    seconds: float
+    """For moving the weights; close to 0 if they were there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +306,8 @@ class LeaseReleased(Event):
     kept_bytes: int
     leftovers: list[str]
     moving_seconds: float
+    lease_id: str = ""
+    model_pass: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,15 +354,20 @@ class PassStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTokenized(Event):
-    """The prefetch thread has tokenised a window of texts."""
+    """The prefetch thread has tokenised a window of texts; in `events.jsonl` also several `windows`, added up.
+
+    After a device was lost, texts without a vector are tokenised once more.
+    """
 
     model: str
     model_pass: int
     texts: int
     tokens: int
-    truncated: int
+    truncated_texts: int = 0
+    """Texts beyond the token limit that lose their end. `PassFinished.truncated` counts the chunks that have them."""
     segments: int = 0
     """Into which texts beyond the token limit were cut, to be pooled."""
+    windows: int = 1
     seconds: float
 
 
@@ -277,6 +380,9 @@ class BatchEncoded(Event):
     `predicted_bytes` and `measured_bytes`: peak memory of the activations; 0 if nothing was predicted, or if the batch
     was split. `packed`: without padding. `fp32_rows`: rows that were recomputed in fp32. `texts`: those that have their
     vector with it; a text that is pooled has several rows, which may be in several batches.
+
+    `began`: when the forward began, by the clock of the device where it has one. `lengths`: the `texts` by tokens.
+    `prediction_error`: |predicted - measured| / measured, after the first batches of a device, which it learns from.
     """
 
     model: str
@@ -299,6 +405,52 @@ class BatchEncoded(Event):
     forward_seconds: float
     memory_before: MemorySnapshot
     memory: MemorySnapshot
+    began: float | None = None
+    lease_id: str = ""
+    prediction_error: float | None = None
+    lengths: Lengths = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchesEncoded(Event):
+    """Batches of a pass on one device, added up: only in `events.jsonl`, after the first batches of a pass.
+
+    `timestamp`: of the last; `began`: of the first. `held_bytes`: the most that was reserved or used by others, after a
+    batch; `peak_held_bytes`: the same, during one. `memory`: after the last batch, with the highest peaks of all.
+    `packed` and `reduced` count batches.
+    """
+
+    model: str
+    model_pass: int
+    lease_id: str
+    device: str
+    dtype: str
+    first_index: int
+    batches: int
+    packed: int
+    reduced: int
+    """Batches that were run in parts, as memory had no room for all rows."""
+    rows: int
+    texts: int
+    tokens: int
+    padded_tokens: int
+    bad_rows: int
+    fp32_rows: int
+    fewest_rows: int
+    most_rows: int
+    most_padded_tokens: int
+    longest: int
+    wait_seconds: float
+    forward_seconds: float
+    began: float
+    held_bytes: int
+    peak_held_bytes: int
+    memory: MemorySnapshot
+    predicted_peak_bytes: int = 0
+    """The most that was expected to be allocated during one of them; 0 if nothing was predicted."""
+    prediction_errors: dict[int, int] = field(default_factory=dict)
+    """How many batches had an error of so many thousandths."""
+    lengths: Lengths = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +504,8 @@ class PassFinished(Event):
     longest_tokens: int = 0
     tokens_lost: int = 0
     lost_most: tuple[TruncatedText, ...] = ()
+    lease_ids: tuple[str, ...] = ()
+    """Of the leases that it had in this process, in order."""
     seconds: float
 
 
@@ -369,6 +523,15 @@ class ExportStarted(Event):
     """An export is about to be written."""
 
     kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsExported(Event):
+    """So many points of an export are written so far; every few seconds."""
+
+    kind: str
+    points: int
+    total: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,10 +570,16 @@ class CompanionPlaced(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Mitigated(Event):
-    """A batch, a placement or a precision was changed; `execution.MITIGATIONS` lists the kinds."""
+    """A batch, a placement or a precision was changed; `execution.MITIGATIONS` lists the kinds.
+
+    In `events.jsonl`, after the first ones of a collection, those of one kind, device and model are added up: `times`,
+    from `timestamp` `until`, with the details of the first.
+    """
 
     kind: str
     details: dict[str, Any]
+    times: int = 1
+    until: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,6 +641,29 @@ class BatchUploaded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationStarted(Event):
+    """A part of an evaluation begins: `what` is done for `total` queries."""
+
+    what: str
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationAdvanced(Event):
+    """It is done for some more queries."""
+
+    what: str
+    queries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationEnded(Event):
+    """It is done for all queries."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retried(Event):
     """A call failed with a temporary error and will be retried."""
 
@@ -496,6 +688,22 @@ class UploadFinished(Event):
     target: str
     counted: int
     seconds: float
+
+
+class Interval:
+    """Says when it is time to tell of progress again: events are written to a file, and must not be many."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether so many seconds have gone by since it last was, or since the beginning."""
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return False
+        self._last = now
+        return True
 
 
 def fan_out(sinks: list[Emit]) -> Emit:
@@ -525,4 +733,6 @@ def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if dump := getattr(value, "model_dump", None):  # of `RunOptions`, which is not imported here
+        return dump(mode="json")
     return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

@@ -20,6 +20,7 @@ from ultimate_embedder.errors import OutputError
 # what `temporary_path` makes, and the chunk table of a run; nothing else is ours to delete
 TEMPORARY_NAME = re.compile(r"\.(chunks\.arrow|.+\.[0-9a-f]{8})\.partial")
 COPY_BYTES = 1 << 20
+LINKED_BYTES = 1 << 20  # smaller files are copied: some of them are replaced on loading
 WRITE_S = 60.0  # no state file takes longer to write
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -176,15 +177,60 @@ def scratch_copy(source: Path) -> Iterator[Path]:
         copy = Path(scratch) / source.name
         needed, free = size_bytes(source), shutil.disk_usage(scratch).free  # in memory, holes that are read take room
         if needed > free:
-            raise OutputError(
-                f"{source} is read from a copy of {needed / 1e6:.0f} MB, and {copy.parent} has {free / 1e6:.0f} MB "
-                "free. Set TMPDIR to a folder with more room"
-            )
+            raise _no_room(source, copy.parent, needed, free)
         try:
             copy_folder(source, copy)
         except OSError as error:
             raise OutputError(f"{source} cannot be copied to {copy.parent} to be read: {error.strerror}") from error
         yield copy
+
+
+@contextlib.contextmanager
+def scratch_links(source: Path) -> Iterator[Path]:
+    """The same for who does not write: large files are hard links where that is possible, so that it takes no time.
+
+    It is in the system's temporary folder if that is on the same disk, else beside the folder, else a copy.
+    """
+    for scratch in (Path(tempfile.gettempdir()) / f"ultimate-embedder-{uuid.uuid4().hex}", temporary_path(source)):
+        if not _can_link(source, scratch.parent):
+            continue
+        try:
+            _link_folder(source, scratch)
+        except OSError:  # a disk without links, or nothing may be written here
+            shutil.rmtree(scratch, ignore_errors=True)
+            continue
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return
+    with scratch_copy(source) as copy:
+        yield copy
+
+
+def _can_link(source: Path, parent: Path) -> bool:
+    return parent.stat().st_dev == source.stat().st_dev and os.access(parent, os.W_OK)
+
+
+def _link_folder(source: Path, target: Path) -> None:
+    target.mkdir(mode=0o700)
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir()
+        elif path.stat().st_size < LINKED_BYTES:
+            _copy_file(path, copy)
+        elif os.access(path, os.W_OK):  # who maps a file into memory may open it for writing even to read it
+            os.link(path, copy)
+        else:
+            raise PermissionError(f"{path} cannot be opened for writing")
+
+
+def _no_room(source: Path, folder: Path, needed: int, free: int) -> OutputError:
+    return OutputError(
+        f"{source} is read from a copy of {needed / 1e6:.0f} MB, and {folder} has {free / 1e6:.0f} MB "
+        "free. Set TMPDIR to a folder with more room"
+    )
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -91,6 +91,19 @@ class Heartbeat:
         if self._why_stale():
             self._path.unlink(missing_ok=True)
 
+    def holder(self) -> str | None:
+        """Who holds the lock, as far as can be told without writing; None if nobody does, or a process that is dead."""
+        record = self._read()
+        if record is None:
+            return None
+        if record.is_here:
+            return str(record) if record.is_alive else None
+        try:
+            age_s = time.time() - self._path.lstat().st_mtime
+        except FileNotFoundError:  # released in the meantime
+            return None
+        return str(record) if age_s <= STALE_S else None
+
     def _create(self) -> bool:
         try:
             descriptor = open_itself(self._path, os.O_WRONLY | os.O_EXCL)

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.files import open_itself
@@ -19,6 +21,8 @@ from ultimate_embedder.output import Output, link_target
 
 # what flock answers on a file system without locks: NFS without its lock service, Lustre, some FUSE file systems
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+WAITS_S = (0.02, 0.05, 0.1, 0.2)  # before a lock counts as held: `find_holder` has it for a moment
+RETRY_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,16 @@ class HeldOutput:
     """On a file system without locks: with it a child can hold the lock too, see `share_output`."""
     notes: tuple[str, ...] = ()
     """What the user should know about the lock."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who writes to an output, if anybody does."""
+
+    words: str | None
+    """`process 12 since ...`; None if nobody does."""
+    is_copy: bool = False
+    """Whether the folder was copied from elsewhere, so that the run that wrote it cannot be seen here."""
 
 
 def _ignore(message: str) -> None:
@@ -73,6 +87,50 @@ def share_output(output: Path, token: str | None, on_lost: Callable[[str], None]
         yield
 
 
+def find_holder(output: Path) -> Holder:
+    """Find out who writes to an output; nothing is written. A lock that can be had is nobody's."""
+    path = Output(output).lock_path
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:  # it was left out of a copy, or is not ours to read
+        return Holder(None, is_copy=True)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return Holder(None, is_copy=True)
+        _try_lock(descriptor, shared=True)
+        if _noted(descriptor).get("inode") != os.fstat(descriptor).st_ino:
+            return Holder(None, is_copy=True)
+        return Holder(Heartbeat(Output(output).held_path, _ignore).holder())
+    except BlockingIOError:
+        return Holder(_holder(descriptor))
+    except OSError:
+        return Holder(None, is_copy=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def briefly_locked(path: Path, wait_s: float) -> Iterator[None]:
+    """Hold a lock file for the block, for a file that several processes change; raises `BlockingIOError` after a while.
+
+    On a file system without locks nothing is locked: files are replaced as a whole there too, but a change may be lost.
+    """
+    descriptor = open_itself(path, os.O_RDWR)
+    try:
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                _try_lock(descriptor)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _open(output: Path) -> int:
     path = Output(output).lock_path
     try:
@@ -87,7 +145,7 @@ def _open(output: Path) -> int:
 def _lock(output: Path, descriptor: int, stack: contextlib.ExitStack, on_lost: Callable[[str], None]) -> HeldOutput:
     heartbeat = Heartbeat(Output(output).held_path, on_lost)
     try:
-        problem = _try_lock(descriptor)
+        problem = _try_lock_again(descriptor)
         if problem is None:
             heartbeat.refuse_if_held()  # by a process that sees this folder through a file system without locks
             return HeldOutput(descriptor)
@@ -105,7 +163,9 @@ def _lock(output: Path, descriptor: int, stack: contextlib.ExitStack, on_lost: C
 
 
 def _write_holder(output: Path, descriptor: int) -> None:
-    holder = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    # the inode tells this file from a copy of it
+    inode = os.fstat(descriptor).st_ino
+    holder = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S"), "inode": inode}
     try:
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -117,18 +177,34 @@ def _write_holder(output: Path, descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
+    noted = _noted(descriptor)
+    return f"process {noted['pid']} since {noted['since']}" if {"pid", "since"} <= noted.keys() else "another process"
+
+
+def _noted(descriptor: int) -> dict[str, Any]:
+    """What the lock file says of its holder; of the last one, if nobody holds it."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
-        holder = json.loads(os.read(descriptor, 4096))
-        return f"process {holder['pid']} since {holder['since']}"
-    except (ValueError, KeyError, TypeError, OSError):
-        return "another process"
+        noted = json.loads(os.read(descriptor, 4096))
+    except (ValueError, RecursionError, OSError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def _try_lock_again(descriptor: int) -> str | None:
+    """Lock the file, with a few tries; raises `BlockingIOError` if another process has it all the time."""
+    for wait_s in WAITS_S:
+        try:
+            return _try_lock(descriptor)
+        except BlockingIOError:
+            time.sleep(wait_s)
+    return _try_lock(descriptor)
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(descriptor: int) -> str | None:
+    def _try_lock(descriptor: int, *, shared: bool = False) -> str | None:
         """Lock the file, or raise `BlockingIOError`."""
         os.lseek(descriptor, 1 << 30, os.SEEK_SET)  # beyond the content, which other processes may read
         try:
@@ -139,10 +215,10 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> str | None:
+    def _try_lock(descriptor: int, *, shared: bool = False) -> str | None:
         """Lock the file, or raise `BlockingIOError`; gives the reason where the file system has no locks."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise

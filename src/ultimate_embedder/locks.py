@@ -31,6 +31,8 @@ class Rank(IntEnum):
     """The models that are loaded. Held while one is loaded."""
     PACKING = 60
     """What is known of a model's packing. Held while it is tried."""
+    TOKENIZER = 65
+    """The tokenizer of a reranker, which its workers share."""
     PEAK = 70
     """Predictions of memory. torch has one flag for all threads that run on tensors without data."""
     TOKENS = 80
@@ -39,8 +41,12 @@ class Rank(IntEnum):
     """The rows that a pass has counted."""
     EMIT = 100
     """The order of events. Events are emitted under most of the locks above."""
+    EVENT_LOG = 105
+    """The file of events, and what is to be added to it."""
     TELEMETRY = 110
     """The lists of events that notebooks read."""
+    LIVE_VIEW = 120
+    """The state of the run that is shown while it goes on. Held while an event is added, or a view is made."""
 
 
 _checking = False

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import platform
 import socket
 from pathlib import Path
 
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+CPU_INFO = Path("/proc/cpuinfo")
 PROC = Path("/proc/self")
 PID_NAMESPACE = PROC / "ns" / "pid"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -22,6 +25,18 @@ def usable_cores() -> int:
     except (OSError, ValueError):  # no container, or not Linux
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+@functools.cache
+def processor_name() -> str:
+    """What the processor is, as its maker calls it."""
+    try:
+        for line in CPU_INFO.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:  # not Linux
+        return platform.processor()
+    return platform.processor()
 
 
 def available_bytes() -> int:

@@ -14,18 +14,22 @@ from ultimate_embedder.config import (
     BACKENDS,
     COMPANIONS,
     DEFAULT_MODEL,
+    HUB,
     OLD_MODE_NAMES,
     OVERLONG,
     PARALLELISMS,
     PRECISIONS,
     BatchTokens,
+    CacheDirOption,
     Companions,
     Input,
     ModelChoice,
+    OfflineOption,
     Option,
     Overlong,
     Precision,
     RunConfig,
+    TrustOption,
     at_least,
     devices_from_environment,
     existing_folder,
@@ -60,7 +64,6 @@ FIELDS = "fields of a record"
 MODELS = "models"
 ENSEMBLE = "several models"
 DEVICES = "devices and GPU memory"
-HUB = "model hub"
 RESUME = "stop and resume"
 OUTPUT = "output"
 
@@ -323,12 +326,10 @@ def make_config(
     gradient_checkpointing: Annotated[
         bool, Option("accepted for compatibility; saves memory only in training", DEVICES)
     ] = False,
-    cache_dir: Annotated[
-        Folder | None, Option("the Hugging Face cache", HUB, "DIR", default="the standard one")
-    ] = None,
-    offline: Annotated[bool, Option("never use the network", HUB)] = False,
+    cache_dir: CacheDirOption = None,
+    offline: OfflineOption = False,
     refresh_cache: Annotated[bool, Option("ask the hub for newer commits of the models", HUB)] = False,
-    trust_remote_code: Annotated[Words, Option("models that may run code from their repository", HUB, "KEY,...")] = (),
+    trust_remote_code: TrustOption = (),
     deadline: Annotated[
         str | float | None,
         Option(
@@ -376,6 +377,9 @@ def make_config(
         Folder | None, Option("write a copy of the summary to this file", OUTPUT, "PATH", read=_summary_file)
     ] = None,
     no_report: Annotated[bool, Option(f"do not write {REPORT_NAME}, the page about the run", OUTPUT)] = False,
+    otel: Annotated[
+        bool, Option("send spans and metrics by OpenTelemetry, to where the OTEL_* variables say", OUTPUT)
+    ] = False,
     quiet: Annotated[bool, Option("show no progress", OUTPUT, short="-q")] = False,
 ) -> RunConfig:
     """Turn the user's options into a valid `RunConfig`, or raise a `UsageError` that lists the valid values."""

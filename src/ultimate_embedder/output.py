@@ -1,11 +1,12 @@
 """The output folder: names and paths of everything in it, and reading and writing its summary.
 
-summary.json  events.jsonl  report.html  .ultimate-embedder.lock  .ultimate-embedder.held
+summary.json  events.jsonl  report.html  plan.json  evaluation.json  .ultimate-embedder.lock  .ultimate-embedder.held
 COLLECTION/
   embeddings.npy | embeddings/MODEL.npy   chunks.parquet   points.jsonl   qdrant/   upload.json
   store/exports.json
   store/FINGERPRINT/pass.json  ledger.jsonl  agreement.json  shard-00000.npy  |  overflow.json
   store/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.arrow      of a pass that makes sparse vectors
+  queries/FINGERPRINT/pass.json  ledger.jsonl  shard-00000.npy
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ultimate_embedder.files import (
     remove_leftovers,
     safe_name,
     scratch_copy,
+    scratch_links,
     write_json,
 )
 from ultimate_embedder.names import name_problem, same_name
@@ -40,12 +42,15 @@ SUMMARY_NAME = "summary.json"
 V5_SUMMARY_NAME = "embedding_summary.json"
 EVENTS_NAME = "events.jsonl"
 REPORT_NAME = "report.html"
+EVALUATION_NAME = "evaluation.json"
+PLAN_NAME = "plan.json"
 LOCK_NAME = ".ultimate-embedder.lock"
 HELD_NAME = ".ultimate-embedder.held"
 STATS_NAME = "processing_stats.json"
 CHUNK_TABLE_NAME = ".chunks.arrow.partial"
 SEGMENT_TABLE_NAME = ".segments.arrow.partial"
 STORE_NAME = "store"
+QUERIES_NAME = "queries"
 EXPORT_JOURNAL_NAME = "exports.json"
 EMBEDDINGS_FILE = "embeddings.npy"
 EMBEDDINGS_FOLDER = "embeddings"
@@ -58,9 +63,18 @@ LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 TOKENS_PREFIX = "tokens-"
-RESERVED_NAMES = (SUMMARY_NAME, V5_SUMMARY_NAME, EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME)
+RESERVED_NAMES = (
+    SUMMARY_NAME,
+    V5_SUMMARY_NAME,
+    EVENTS_NAME,
+    REPORT_NAME,
+    EVALUATION_NAME,
+    PLAN_NAME,
+    LOCK_NAME,
+    HELD_NAME,
+)
 """Files of an output: no collection can have these names."""
-NOT_EXPORTS = (STORE_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
+NOT_EXPORTS = (STORE_NAME, QUERIES_NAME, UPLOAD_STATE_NAME, STATS_NAME, CHUNK_TABLE_NAME, SEGMENT_TABLE_NAME)
 """What is in the folder of a collection and is not an export."""
 
 
@@ -81,7 +95,8 @@ def summary_problem(output: Path, summary: Path, collections: Iterable[str] = ()
     first, *rest = summary.resolve().relative_to(output.resolve()).parts or ("",)
     if same_name(first) in {same_name(name) for name in collections}:
         return f"is the folder of the collection {first}, or a file in it"
-    return None if rest else name_problem(first, (EVENTS_NAME, REPORT_NAME, LOCK_NAME, HELD_NAME))
+    own = (EVENTS_NAME, REPORT_NAME, EVALUATION_NAME, PLAN_NAME, LOCK_NAME, HELD_NAME)
+    return None if rest else name_problem(first, own)
 
 
 def link_target(path: Path) -> str | None:
@@ -161,6 +176,16 @@ class CollectionOutput:
         return find_passes(self.store)
 
     @property
+    def queries(self) -> Path:
+        """Folder with vectors of queries, a folder for each model, that `evaluate` has encoded."""
+        return self.folder / QUERIES_NAME
+
+    @property
+    def query_passes(self) -> list[PassOutput]:
+        """A folder for each model that has encoded queries."""
+        return find_passes(self.queries)
+
+    @property
     def export_journal(self) -> Path:
         """Which chunks and vectors the exports were made from."""
         return self.store / EXPORT_JOURNAL_NAME
@@ -204,16 +229,19 @@ class CollectionOutput:
         return Path(target)
 
     @contextlib.contextmanager
-    def open_shard(self) -> Iterator[EdgeShard]:
+    def open_shard(self, *, to_read: bool = False) -> Iterator[EdgeShard]:
         """Open the Qdrant shard for the block: a copy of it, so that whatever is done there leaves the output as it is.
 
-        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards.
+        The copy is in the system's temporary folder (`TMPDIR`), and is deleted afterwards. With `to_read`, for who only
+        searches, its large files are links to those of the output, where these can be written to: it opens at once.
         """
         from qdrant_edge import EdgeShard
 
         if not self.qdrant.is_dir():
             raise UsageError(f"{self.folder} has no Qdrant shard. Run embed again with --export qdrant.")
-        with scratch_copy(self.qdrant) as copy:
+        if odd := first_oddity(self.qdrant):
+            raise UsageError(f"{odd} is a link, a pipe or a device, which no Qdrant shard has. Remove it.")
+        with (scratch_links if to_read else scratch_copy)(self.qdrant) as copy:
             shard = EdgeShard.load(str(copy))
             try:
                 yield shard
@@ -237,9 +265,16 @@ class CollectionOutput:
 
     def refuse_links(self) -> None:
         """Raise `OutputError` if something would be written through a link: it may lead out of the output."""
+        self._refuse_links(self.store)
+
+    def refuse_links_in_queries(self) -> None:
+        """The same for what is written into the folder of queries."""
+        self._refuse_links(self.queries)
+
+    def _refuse_links(self, folder: Path) -> None:
         # the journal of the exports is replaced as a whole, and checked when it is read
-        inside = (path for path in self.store.glob("*") if path != self.export_journal)
-        for path in (self.folder, self.store, *inside, *self.store.glob(f"*/{LEDGER_NAME}")):
+        inside = (path for path in folder.glob("*") if path != self.export_journal)
+        for path in (self.folder, folder, *inside, *folder.glob(f"*/{LEDGER_NAME}")):
             if target := link_target(path):
                 raise OutputError(
                     f"{path} is a link to {target}, and nothing is written through links. Remove the link, or put what "
@@ -296,6 +331,16 @@ class Output:
         return self.folder / REPORT_NAME
 
     @property
+    def evaluation_path(self) -> Path:
+        """What `evaluate` has measured last, for each collection."""
+        return self.folder / EVALUATION_NAME
+
+    @property
+    def plan_path(self) -> Path:
+        """What the next run will take, as `plan` has found it."""
+        return self.folder / PLAN_NAME
+
+    @property
     def lock_path(self) -> Path:
         """Locked by the process that writes to the output."""
         return self.folder / LOCK_NAME
@@ -350,7 +395,7 @@ class Output:
     def remove_leftovers(self) -> None:
         """Delete what killed runs have left behind, in every folder that a run writes to; needs the output's lock."""
         collections = [path for path in self.folder.glob("*") if path.is_dir()]
-        stores = [folder / STORE_NAME for folder in collections]
+        stores = [folder / name for folder in collections for name in (STORE_NAME, QUERIES_NAME)]
         inside = [path for store in stores for path in store.glob("*") if path.is_dir()]
         for folder in (
             self.folder,

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from ultimate_embedder.chunks import ChunkTable, find_collections, load_chunks, spooled
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.devices import Leases
 from ultimate_embedder.errors import (
     DevicesLostError,
     NoVectorsError,
@@ -26,11 +27,14 @@ from ultimate_embedder.errors import (
 from ultimate_embedder.events import (
     ChunkRejected,
     CollectionFinished,
+    CollectionsFound,
     CollectionSkipped,
     CollectionStarted,
+    DevicesOpened,
     Emit,
     Event,
     Mitigated,
+    PlanFound,
     RunFinished,
     RunStarted,
     VectorsFused,
@@ -63,8 +67,10 @@ from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
+from ultimate_embedder.planned import read_plan
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
+from ultimate_embedder.state import Damaged
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import UNNAMED, Collection, HnswGraph, Rejected, SparseFacts, Status, VectorSpec
@@ -96,20 +102,26 @@ def run(
         links = Output(config.output).replaced_links()
         held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
         inputs, typed = ", ".join(map(str, config.chunks)), tuple(map(valid_unicode, command))
-        emit(RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed))
+        here = _working_directory()
+        emit(
+            RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed, working_directory=here)
+        )
         for message in (*held.notes, *links) if held is not None else ():
             emit(Warned(message=message))
         if held is not None:
             _remove_leftovers(config.output, emit)
+            _tell_plan(Output(config.output), emit)
         config = replace(config, chunks=stack.enter_context(_on_disk(config, stop)))
         found = discover(config, emit)
         if found.nothing_found:  # before models are fetched for nothing
             emit(RunFinished(error=found.nothing_found, seconds=time.perf_counter() - started))
             return
+        emit(CollectionsFound(collections=len(found.collections)))
         for message in check_collections(found.collections, config):
             emit(Warned(message=message))
         session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
         stack.callback(session.end_run)
+        emit(DevicesOpened(devices=session.device_facts()))
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
@@ -124,7 +136,8 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
     """
     # cards may have other numbers here than they had there, where one of them is not in the machine any more
     opened = open_session(work.config, lambda event: None, stop, must_exist=False)
-    session = replace(opened, emit=emit, faults=Faults(work.deaths))
+    leases = Leases(f"{work.number}.")  # the names of leases differ from those of the process before
+    session = replace(opened, emit=emit, faults=Faults(work.deaths), leases=leases)
     config = work.config
     found = find_collections(config.paths, work.collections, config.output, config.name)
     with contextlib.suppress(DevicesLostError):  # the other process knows what to do next
@@ -132,6 +145,13 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
             _embed_collection(collection, session)
     session.end_run()
     return {device.name: device.lost for device in session.devices if device.lost is not None}
+
+
+def _working_directory() -> str:
+    try:
+        return valid_unicode(str(Path.cwd()))
+    except OSError:  # it was deleted
+        return ""
 
 
 def _held(config: RunConfig, emit: Emit, stop: StopSwitch) -> AbstractContextManager[HeldOutput]:
@@ -152,14 +172,14 @@ def _embed_collections(collections: Sequence[Collection], session: Session, held
     """One after the other; in a fresh process from where every device is lost to this one."""
     waiting = [collection.name for collection in collections]
     by_name = {collection.name: collection for collection in collections}
-    for _ in range(MOST_FRESH_PROCESSES):
+    for number in range(1, MOST_FRESH_PROCESSES + 1):
         with contextlib.suppress(DevicesLostError):
             while waiting and not _must_leave(session):
                 _embed_collection(by_name[waiting[0]], session)
                 waiting.pop(0)
         if not waiting:
             return
-        waiting = _embed_elsewhere(waiting, session, held)
+        waiting = _embed_elsewhere(waiting, session, held, number)
     for name in waiting:
         _embed_collection(by_name[name], replace(session, may_restart=False))
 
@@ -168,13 +188,13 @@ def _must_leave(session: Session) -> bool:
     return session.all_lost and bool(session.usable_elsewhere()) and session.stop.reason is None
 
 
-def _embed_elsewhere(waiting: list[str], session: Session, held: HeldOutput | None) -> list[str]:
-    """Let a fresh process embed these collections; gives those that it has not finished."""
+def _embed_elsewhere(waiting: list[str], session: Session, held: HeldOutput | None, number: int) -> list[str]:
+    """Let the fresh process of this number embed these collections; gives those that it has not finished."""
     devices = session.usable_elsewhere()
     deaths = {device.name: session.faults.deaths(device.name) for device in session.devices}
-    details = {"devices": list(devices), "deaths": deaths}
-    session.emit(Mitigated(collection=waiting[0], kind=FRESH_PROCESS.kind, details=details))
     lost = "; ".join(f"{device.name}: {device.lost}" for device in session.devices)
+    details = {"reason": lost, "devices": list(devices), "deaths": deaths}
+    session.emit(Mitigated(collection=waiting[0], kind=FRESH_PROCESS.kind, details=details))
     session.emit(
         Warned(message=f"a fresh process goes on with {waiting[0]}: every GPU is lost to the one before ({lost})")
     )
@@ -187,7 +207,7 @@ def _embed_elsewhere(waiting: list[str], session: Session, held: HeldOutput | No
 
     # what is stored is good, also where all was to be computed anew
     config = replace(session.config, device_order=devices, fresh=False)
-    work = Continuation(config, tuple(waiting), deaths, held.token if held else None)
+    work = Continuation(config, tuple(waiting), deaths, number, held.token if held else None)
     ended = run_in_fresh_process(work, emit, session.stop, held.descriptor if held else None)
     for name, reason in ended.lost.items():
         session.faults.add(name, reason)
@@ -202,6 +222,15 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
     except OSError as error:
         message = f"what a killed run has left behind cannot be deleted ({error.filename}: {error.strerror})"
         emit(Warned(message=message))
+
+
+def _tell_plan(output: Output, emit: Emit) -> None:
+    """Tell of the plan in the output, so that the summary can have it beside what happens."""
+    plan = read_plan(output)
+    if isinstance(plan, Damaged):
+        emit(Warned(message=f"{plan}; it is not compared with this run"))
+    elif plan is not None:
+        emit(PlanFound(plan=plan.compared()))
 
 
 def _about_precision(session: Session) -> Iterator[str]:

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
 from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices, works_in_time
 from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
-from ultimate_embedder.events import Emit, ModelLoaded, ModelLoadStarted, ModelMissing, ModelResolved, Warned, repeated
+from ultimate_embedder.events import (
+    DeviceOpened,
+    Emit,
+    ModelLoaded,
+    ModelLoadStarted,
+    ModelMissing,
+    ModelResolved,
+    Warned,
+    repeated,
+)
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import (
     Encoder,
@@ -23,7 +32,7 @@ from ultimate_embedder.models import (
 )
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
-from ultimate_embedder.types import ResolvedModel
+from ultimate_embedder.types import DeviceFacts, ResolvedModel
 
 MOST_DEATHS = 2  # a device that died this often is not tried again
 
@@ -50,9 +59,20 @@ class Session:
     def for_run(self, config: RunConfig, emit: Emit, stop: StopSwitch) -> Session:
         """The same devices and models for another run, whose events say where the models came from."""
         self.loaded.begin_run()
+        for opened in map(_device_opened, self.devices):
+            emit(opened)
         for event in self.resolved:
             emit(repeated(event))
         return dataclasses.replace(self, config=config, emit=emit, stop=stop)
+
+    def device_facts(self) -> tuple[DeviceFacts, ...]:
+        """The devices, and the CPU, to which work may go that they have no room for."""
+        others = [] if any(device.name == "cpu" for device in self.devices) else [CpuDevice()]
+        memory = [(device, device.snapshot()) for device in (*self.devices, *others)]
+        return tuple(
+            DeviceFacts(each.name, each.hardware, each.workers, now.total_bytes, now.ceiling_bytes)
+            for each, now in memory
+        )
 
     def devices_for(self, collection: str) -> tuple[Device, ...]:
         """The devices that a collection may use."""
@@ -106,6 +126,17 @@ class Session:
         return self.loaded.load(plan, "float32", self.config, self.emit, on_torch=True)
 
 
+def _device_opened(device: Device) -> DeviceOpened:
+    memory = device.last_snapshot
+    return DeviceOpened(
+        device=device.name,
+        total_bytes=memory.total_bytes,
+        ceiling_bytes=memory.ceiling_bytes,
+        ceiling_reason=device.ceiling_reason,
+        capability=device.capability,
+    )
+
+
 def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist: bool = True) -> Session:
     """Open the devices and find every model; nothing is loaded yet.
 
@@ -120,6 +151,8 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
         timeout_s=config.stall_timeout_s,
         must_exist=must_exist,
     )
+    for opened in map(_device_opened, devices):
+        emit(opened)
     found = _resolve_models(config, emit)
     return Session(
         config=config,

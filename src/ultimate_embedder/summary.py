@@ -78,7 +78,7 @@ class ModelSummary(_Part):
 
     model: str
     hub_id: str | None
-    revision: str
+    revision: str = Field(description="commit of the hub, version of the package, or begin of the digest of a folder")
     source: str
     path: str
     digest: str = Field(description="sha256 over all files of the model")
@@ -88,6 +88,7 @@ class ModelSummary(_Part):
     note: str = ""
     kind: VectorKind = Field("dense", description="of its vectors")
     weight: float = Field(1.0, description="0 for a sparse model, whose vectors are not fused")
+    dtype: str | None = Field(None, description="number format that its vectors are computed in")
     dim: int | None = None
     max_tokens: int | None = None
     document_prompt: str | None = None
@@ -109,6 +110,32 @@ class TruncatedChunk(_Part):
     position: int
     tokens: int
     tokens_lost: int
+
+
+class LengthBin(_Part):
+    """Texts of similar length that this run encoded."""
+
+    most_tokens: int = Field(
+        description="tokens of the longest text that belongs here; shorter ones have their own bin"
+    )
+    texts: int
+    overlong: int = Field(description="texts beyond the token limit of the model")
+    tokens: int = Field(description="of these texts, also beyond the limit")
+    tokens_lost: int = Field(description="tokens that truncation dropped")
+
+
+class SlowBatch(_Part):
+    """One of the batches with the longest forward."""
+
+    seconds: float
+    began: float = Field(description="when its forward began: seconds since 1970, like all times of events")
+    collection: str
+    model: str
+    device: str
+    batch_index: int
+    rows: int
+    longest: int = Field(description="tokens of its longest row")
+    tokens: int
 
 
 class PassSummary(_Part):
@@ -140,7 +167,13 @@ class PassSummary(_Part):
     padding_ratio: float = Field(1.0, description="padded tokens / tokens")
     tokens_by_device: dict[str, int] = Field(default_factory=dict)
     tokens_by_dtype: dict[str, int] = Field(default_factory=dict, description="by number format that was computed in")
-    truncated: int = Field(0, description="chunks truncated at the token limit")
+    truncated: int = Field(0, description="chunks truncated at the token limit, also if an earlier run encoded them")
+    truncated_texts: int = Field(
+        0, description="texts truncated by this run; several chunks may have the same text, which is encoded once"
+    )
+    lengths: list[LengthBin] = Field(
+        default_factory=list, description="the texts that this run encoded, by their tokens; they sum to encoded_texts"
+    )
     pooled: int = Field(0, description="chunks beyond the token limit whose vector is the mean of their segments")
     segments: int = Field(0, description="segments that this run cut texts into to pool them")
     longest_tokens: int = Field(
@@ -154,14 +187,28 @@ class PassSummary(_Part):
     fp32_rows: int = Field(
         0, description="rows recomputed in fp32 because their vectors were not finite or not normalised"
     )
+    began: float | None = Field(None, description="when it started: seconds since 1970")
+    ended: float | None = Field(None, description="when it ended; null if it did not")
+    lease_ids: list[str] = Field(default_factory=list, description="its leases: lease_id under leases")
     seconds: float = 0.0
     tokenize_seconds: float = Field(0.0, description="on the prefetch thread, in parallel with the forward")
-    forward_seconds: float = 0.0
+    forward_seconds: float = Field(0.0, description="of all its workers together, like wait_seconds")
     wait_seconds: float = Field(0.0, description="time that devices were idle before a batch")
+    seconds_by_part: dict[str, float] = Field(
+        default_factory=dict,
+        description="its seconds, as its workers spent them on average: moving weights, forward, wait (idle before a "
+        "batch), other (all else, such as waiting for other workers at the end)",
+    )
     texts_per_second: float = 0.0
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = Field(0, description="most memory that was allocated on a device of the pass")
     peak_reserved_bytes: int = Field(0, description="most memory that was reserved on a device of the pass")
+    predicted_peak_bytes: int = Field(
+        0, description="the highest that the run itself predicted of peak_memory_bytes, batch by batch"
+    )
+    planned_tokens: int | None = Field(None, description="by plan.json, if that is of this work")
+    planned_seconds_low: float | None = Field(None, description="by plan.json, if it is of this work and these devices")
+    planned_seconds_high: float | None = None
     agreement: Agreement | None = Field(None, description="comparison with fp32, for a lower precision")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
@@ -172,10 +219,15 @@ class LeaseSummary(_Part):
     """A lease, a release or an eviction; memory is measured before weights are copied or after they were removed."""
 
     event_type: Literal["acquire", "release", "evict"]
+    lease_id: str = Field("", description="the same for a lease and its release, and in lease_ids of its pass")
     timestamp: float
     model: str
+    model_pass: int | None = Field(None, description="of the pass that had it; null in summaries of earlier versions")
     devices: list[str]
     memory: list[dict[str, Any]] = Field(default_factory=list, description="one entry per device")
+    memory_placed: list[dict[str, Any]] = Field(
+        default_factory=list, description="after the weights were copied: one entry per device; only for acquire"
+    )
     placement: str = Field("", description="how the model was placed: replicas, nn.DataParallel, or streamed")
     evicted: list[str] = Field(default_factory=list, description="models that were evicted to make room")
     saved_bytes: int = Field(0, description="weights that were still on the devices from an earlier lease")
@@ -214,11 +266,30 @@ class ExportSummary(_Part):
 
 
 class MitigationSummary(_Part):
-    """A batch, a placement or a precision that was changed."""
+    """A batch, a placement or a precision that was changed.
+
+    Where a collection has very many, further ones of the same type, device and model are counted with the last of them.
+    """
 
     type: str
     timestamp: float
     details: dict[str, Any]
+    times: int = 1
+    until: float | None = Field(None, description="when the last of them was, if they are several")
+
+
+class DeviceSummary(_Part):
+    """A device of the run, and how much of it may be used."""
+
+    device: str
+    total_bytes: int
+    ceiling_bytes: int
+    ceiling_reason: str = Field(description="what set the ceiling: an option, a default, or a margin below the total")
+    capability: tuple[int, int] | None = Field(None, description="compute capability of a card")
+    peak_bytes: int = Field(0, description="the most that was reserved or used by others, during a batch")
+    batches: int = 0
+    forward_seconds: float = Field(0.0, description="that it computed; of all its workers together, on a CPU")
+    leased_seconds: float = Field(0.0, description="that models had it, by leases that have ended")
 
 
 class TelemetrySummary(_Part):
@@ -266,7 +337,11 @@ class CollectionSummary(_Part):
     telemetry: TelemetrySummary | None = Field(None, description="null unless an existing notebook or script ran")
     warnings: list[str] = Field(default_factory=list)
     seconds_by_stage: dict[str, float] = Field(
-        default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0}
+        default_factory=lambda: {"load": 0.0, "model": 0.0, "encode": 0.0, "export": 0.0},
+        description="they sum to seconds; other: what belongs to no stage",
+    )
+    encode_seconds: dict[str, float] = Field(
+        default_factory=dict, description="what encode consists of: seconds_by_part of its passes"
     )
     seconds: float = 0.0
 
@@ -291,6 +366,33 @@ class MissingModel(_Part):
 
     model: str
     why: str
+
+
+class PlanFigure(_Part):
+    """One number of the plan, beside what it turned out to be."""
+
+    what: str = Field(description="such as tokens, or peak memory")
+    unit: Literal["chunks", "points", "texts", "tokens", "bytes", "seconds"]
+    collection: str | None = Field(None, description="null if it is of the run as a whole")
+    model: str | None = None
+    device: str | None = None
+    planned: float = Field(description="of a range, its geometric mean")
+    planned_low: float | None = Field(None, description="null unless a range was planned")
+    planned_high: float | None = None
+    actual: float
+    off: float | None = Field(None, description="(planned - actual) / actual; null if actual is 0 and planned is not")
+    basis: str = Field("", description="what the plan rests on, if it is an estimate")
+
+
+class PlanSummary(_Part):
+    """The plan that was in the output when the run began, and how far off it was."""
+
+    made_at: str
+    verdict: str
+    same_work: bool = Field(description="whether it is of these chunks, models and options; else there are no figures")
+    same_devices: bool = Field(True, description="else there are no figures of memory and time")
+    why: str = Field("", description="what differs")
+    figures: list[PlanFigure] = Field(default_factory=list)
 
 
 class ChosenModel(_Part):
@@ -344,6 +446,10 @@ class RunSummary(_Part):
     machine: dict[str, Any] = Field(default_factory=dict)
     started_at: str = ""
     seconds: float = 0.0
+    seconds_by_stage: dict[str, float] = Field(
+        default_factory=dict,
+        description="they sum to seconds; start: until the first collection, with finding models and opening devices",
+    )
     error: str | None = Field(
         None, description="why the run as a whole failed, or what it found instead of chunk files"
     )
@@ -352,11 +458,17 @@ class RunSummary(_Part):
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
     command: list[str] = Field(default_factory=list, description="the command line as typed; empty if run from Python")
+    working_directory: str = Field(
+        "", description="the folder that relative paths of the command and the options are of"
+    )
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     missing_models: list[MissingModel] = Field(
         default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"
     )
+    devices: list[DeviceSummary] = Field(default_factory=list)
+    slowest_batches: list[SlowBatch] = Field(default_factory=list, description="the slowest first")
     collections: list[CollectionSummary] = Field(default_factory=list)
+    plan: PlanSummary | None = Field(None, description="plan and actual side by side; null if there was no plan")
     warnings: list[str] = Field(default_factory=list)
 
     @field_validator("options", mode="before")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,31 @@ class Rejected:
     file: str
     position: int | None
     reason: str
+
+
+@dataclass(frozen=True)
+class RejectedGroup:
+    """Records that were rejected for the same reason, and the first of them."""
+
+    records: int
+    reason: str
+    """With N for numbers in which they differ."""
+    advice: str
+    file: str
+    position: int | None
+
+
+class LengthCounts(NamedTuple):
+    """Texts of similar length: how many, how many of them beyond the token limit, their tokens, and those dropped."""
+
+    texts: int
+    overlong: int
+    tokens: int
+    tokens_lost: int
+
+
+Lengths = dict[int, LengthCounts]
+"""Texts by their number of tokens: the key is the most that a text of the bin has."""
 
 
 @dataclass(frozen=True)
@@ -290,6 +315,19 @@ class MemorySnapshot:
         cached = self.reserved_bytes - self.allocated_bytes
         under_ceiling = self.ceiling_bytes - self.outside_bytes - self.allocated_bytes
         return max(0, min(self.free_bytes + cached, under_ceiling))
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """A device that a run may use."""
+
+    name: str
+    hardware: str
+    """What it is, as its maker calls it."""
+    workers: int
+    """How many batches are computed there at the same time."""
+    total_bytes: int
+    ceiling_bytes: int
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ultimate_embedder.export import (
     read_export_journal,
     read_uploads,
 )
-from ultimate_embedder.find import encode_texts, resolve_same_model, summary_fusion
+from ultimate_embedder.find import encode_texts, read_evaluations, resolve_same_model, summary_fusion
 from ultimate_embedder.models import (
     Encoder,
     SegmentCutter,
@@ -83,6 +83,7 @@ def verify_output(folder: Path, sample: int, access: HubAccess) -> Verification:
             verifier.not_checked(collection.name, "no vectors are recomputed while its files are damaged")
         elif sample:
             verifier.compare(collection)
+    found.damaged += _damaged_evaluations(output)
     for entry in summary.collections if summary else ():
         if entry.status == "completed" and entry.collection not in output.collections:
             verifier.not_checked(entry.collection, "its folder is missing")
@@ -99,6 +100,16 @@ def _damaged_passes(collection: CollectionOutput, found: Verification) -> Iterat
         notes = (read_agreement(folder), overflow_note(folder))
         yield from (str(note) for note in notes if isinstance(note, Damaged))
     yield from token_problems(collection.store)
+
+
+def _damaged_evaluations(output: Output) -> list[str]:
+    """What is damaged of what `evaluate` keeps: it is computed again by the next one."""
+    problems = [
+        each for collection in output for stored in collection.query_passes for each in pass_problems(stored.folder)
+    ]
+    evaluated = read_evaluations(output)
+    problems += [str(evaluated)] if isinstance(evaluated, Damaged) else []
+    return [f"{problem}; run evaluate again" for problem in problems]
 
 
 def _damaged_exports(collection: CollectionOutput, found: Verification) -> Iterator[str]:
@@ -290,7 +301,7 @@ class _Verifier:
         """The model of a pass, in fp32 on the CPU; its files and its prompt must not have changed."""
         is_sparse = identity.kind == "sparse"
         kind: ModelKind = "sparse" if is_sparse else "embedder"
-        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access, kind)
+        model = resolve_same_model(identity.model, identity.model_digest, self._summary, self._access, kind=kind)
         facts = store.encoder_facts
         max_tokens, token_cap = identity.max_tokens, None
         if facts is not None:

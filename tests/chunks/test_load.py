@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ultimate_embedder import events
 from ultimate_embedder.chunks import ChunkTable, LoadedChunks, find_collections, load_chunks, table
 from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Event, IdDuplicated, Warned
 from ultimate_embedder.types import Collection, DuplicateId, Rejected
@@ -73,6 +74,15 @@ def test_found_is_loaded_plus_rejected(load: Load, seen: list[Event]) -> None:
     assert isinstance(event, ChunksLoaded)
     assert (event.collection, event.found, event.loaded, event.rejected) == ("docs", 8, 4, 4)
     assert event.distinct_texts == 3
+
+
+def test_how_many_records_are_read_is_told_now_and_then(
+    load: Load, seen: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events.Interval, "is_over", lambda self: True)
+    load({A: [f"text {number}" for number in range(300)], B: ["" for _ in range(300)]})
+    told = [(event.records, event.files) for event in seen if isinstance(event, events.ChunksRead)]
+    assert told == [(0, 0), (256, 0), (512, 1)]
 
 
 def test_the_docling_sample_loads_whole(docling_sample: Path, tmp_path: Path, seen: list[Event]) -> None:

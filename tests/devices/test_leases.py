@@ -10,7 +10,7 @@ from tests.support.leases import ReportingLeases
 from ultimate_embedder.devices import Device
 from ultimate_embedder.devices.accelerator import AcceleratorDevice
 from ultimate_embedder.errors import LeaseError
-from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased, ModelEvicted, ModelPlaced
 from ultimate_embedder.locks import OrderedCondition
 from ultimate_embedder.types import MemorySnapshot
 
@@ -55,6 +55,7 @@ class Weights:
         self.weight_bytes = weight_bytes
         self.placing_seconds = 1.5
         self.description = "one copy"
+        self.workers = 1
         self.evictions = 0
         self._cards = cards
         for card in cards:
@@ -243,9 +244,12 @@ def test_whatever_happens_the_device_comes_back_without_the_weights(
 
     with pytest.raises(error):
         place_and_fail()
-    acquired, released = seen
+    acquired, placed, released = seen
     assert isinstance(acquired, LeaseAcquired)
+    assert isinstance(placed, ModelPlaced)
     assert isinstance(released, LeaseReleased)
+    assert acquired.lease_id == placed.lease_id == released.lease_id != ""
+    assert [each.allocated_bytes for each in placed.memory] == [40]
     assert (released.collection, released.model, released.devices) == ("docs", "model", ["card:0"])
     assert acquired.memory == released.memory
     assert (released.placement, released.leftovers) == ("one copy", [])
@@ -279,7 +283,7 @@ def test_a_model_that_is_kept_is_there_for_its_next_lease(
     assert card.used_bytes == 40
     with leases.lease("model", [card], keep=True) as lease:
         assert lease.resident is weights
-    first, released, second, _ = seen
+    first, _, released, second, _ = seen
     assert isinstance(first, LeaseAcquired)
     assert (first.saved_bytes, first.saved_seconds) == (0, 0.0)
     assert isinstance(released, LeaseReleased)

@@ -26,6 +26,14 @@ def test_a_small_first_device_keeps_the_margin() -> None:
     assert MemoryLimits().ceiling_bytes(0, 8 * GiB) == int(8 * GiB * 0.92)
 
 
+def test_what_set_a_ceiling_is_told() -> None:
+    margin = "8% below its total (--safety-margin)"
+    assert MemoryLimits().ceiling(0, 15 * GiB).reason == "default for a first GPU of up to 16 GiB (--gpu0-ceiling)"
+    assert MemoryLimits(gpu0_ceiling_bytes=12 * GB).ceiling(0, 15 * GiB).reason == "--gpu0-ceiling"
+    assert MemoryLimits(gpu0_ceiling_bytes=15 * GiB).ceiling(0, 15 * GiB).reason == margin
+    assert [MemoryLimits().ceiling(index, 24 * GiB).reason for index in (0, 1)] == [margin, margin]
+
+
 @pytest.mark.parametrize("word", ["gpu", "simulated", "simulated:2xbig", "simulated:", "simulated:0x1GiB"])
 def test_devices_that_make_no_sense_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match="simulated"):

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 
 from tests.support.clock import wait_until
-from ultimate_embedder.batching import Batch
-from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue, QueuedBatch
+from ultimate_embedder.batching import Batch, BatchLimits
+from ultimate_embedder.execution.batch_queue import BatchQueue, QueuedBatch
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.models import TokenizedTexts
 

@@ -24,7 +24,7 @@ def reranker(seen: list[Event]) -> Reranker:
 
 
 def run(reranker: Reranker, texts: list[str], seen: list[Event]) -> np.ndarray:
-    return rerank(QUERY, texts, reranker, lambda: reranker, [CpuDevice()], Leases(), seen.append)
+    return rerank(QUERY, texts, reranker, lambda: reranker, [CpuDevice()], Leases(), seen.append).scores
 
 
 def test_every_text_gets_its_own_score_whatever_batch_it_is_in(reranker: Reranker, seen: list[Event]) -> None:

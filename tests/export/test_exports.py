@@ -18,7 +18,7 @@ from qdrant_edge import CountRequest, EdgeShard, Query, Record, SearchRequest
 from tests.conftest import WriteChunks
 from tests.support.points import make_points
 from tests.support.tiny_models import tiny_model
-from ultimate_embedder import RunSummary, embed
+from ultimate_embedder import RunSummary, embed, events
 from ultimate_embedder.devices import cpu
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.export import (
@@ -266,6 +266,18 @@ def test_a_folder_in_the_place_of_an_export_is_an_error_in_words_and_the_others_
         write_exports(make_points(tmp_path, PLAIN[:3]), folder, ("npy", "parquet"), lambda event: None)
     assert (folder / "embeddings.npy" / "mine").is_dir()
     assert PointsFile.open(folder / "chunks.parquet").points == 3
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "jsonl", "qdrant"])
+def test_how_many_points_are_written_is_told_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    seen: list[events.Event] = []
+    monkeypatch.setattr(events.Interval, "is_over", lambda self: True)
+    points = make_points(tmp_path, PLAIN[:3])
+    write_exports(points, tmp_path / "docs", (kind,), seen.append)
+    (told,) = [event for event in seen if isinstance(event, events.PointsExported)]
+    assert (told.collection, told.kind, told.points, told.total) == (points.collection, kind, 3, 3)
 
 
 def test_a_chunk_whose_vector_is_not_a_number_is_rejected_and_not_exported(

@@ -17,7 +17,9 @@ import pytest
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed, events
-from ultimate_embedder.report import make_progress, progress
+from ultimate_embedder.report import make_progress
+from ultimate_embedder.report.live import notebook, quiet
+from ultimate_embedder.report.live import terminal as terminal_screen
 from ultimate_embedder.types import FieldsUsed
 
 MODEL_LINE = "tiny-bert: 64 dims, float32, 512 tokens"
@@ -86,6 +88,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
+def without_controls(shown: str) -> str:
+    """What is shown, without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", shown)
+
+
 def fake_ipython(monkeypatch: pytest.MonkeyPatch, shell: object) -> None:
     """Let IPython be loaded, with this shell."""
     module = types.ModuleType("IPython")
@@ -110,13 +117,13 @@ def test_a_pipe_gets_a_line_at_the_beginning_and_at_the_end(watch: Watch, capfd:
 def test_a_pipe_gets_a_line_now_and_then(
     watch: Watch, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(quiet, "SECONDS_BETWEEN_LINES", 0.001)
     watch()
     counts = [int(number) for number in re.findall(rf"{LABEL}: (\d+) of 50", capfd.readouterr().err)]
     assert counts[0] == 0
     assert counts[-1] == 50
     assert counts == sorted(counts)
-    assert len(counts) > 3
+    assert len(counts) > 2
 
 
 def test_a_second_run_says_that_everything_is_there(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -188,45 +195,78 @@ def test_a_quiet_run_shows_nothing_in_a_terminal(watch: Watch, terminal: Termina
 # terminals
 
 
-def test_a_terminal_gets_a_bar_that_ends_full(watch: Watch, terminal: Terminal) -> None:
-    with terminal:
-        watch()
-    plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.shown)
-    assert MODEL_LINE + "\r\n" in plain
-    bars = [line for line in re.split(r"[\r\n]+", plain) if line.startswith(LABEL)]
-    assert re.match(rf"{LABEL} ━+ 50/50 [\d,]+/s", bars[-1])
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw again and again: the run is short."""
+    monkeypatch.setattr(terminal_screen, "EVERY_S", 0.001)
 
 
-def test_a_terminal_shows_what_is_under_way_and_a_pipe_does_not(
-    watch: Watch, terminal: Terminal, capfd: pytest.CaptureFixture[str]
+def test_a_terminal_shows_the_pass_and_its_device_and_keeps_a_line_of_it(
+    watch: Watch, terminal: Terminal, fast: None
 ) -> None:
-    waits = ["looking for chunks, models and devices", "docs: reading chunks", "loading tiny-bert", "docs: writing npy"]
     with terminal:
         watch()
-    places = [terminal.shown.find(words) for words in waits]
+    plain = without_controls(terminal.shown)
+    assert MODEL_LINE + "\r\n" in plain
+    assert re.search(r"cpu  [█░]+  [\d.]+ of [\d.]+ GB  [\d,]+ tokens/s", plain)
+    assert re.search(r"tiny-bert on cpu  [█░]+  \d+ %  \d+ of 50 texts", plain)
+    lines = [line for line in re.split(r"[\r\n]+", plain) if line.startswith(LABEL)]
+    assert re.match(rf"{LABEL}: 50 of 50, [\d,]+/s", lines[-1])
+    assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
+
+
+def test_a_terminal_shows_what_is_under_way(terminal: Terminal) -> None:
+    steps: list[tuple[events.Event, str]] = [
+        (events.CollectionStarted(collection="docs", files=1), "docs: reading chunks"),
+        (events.ModelLoadStarted(model="tiny-bert"), "loading tiny-bert"),
+        (events.ExportStarted(collection="docs", kind="npy"), "docs: writing npy"),
+    ]
+    with terminal, make_progress(quiet=False) as sink:
+        for event, _ in steps:
+            sink(event)
+            sink._live.draw()
+    places = [terminal.shown.find(words) for _, words in steps]
     assert -1 not in places
     assert places == sorted(places)
-    assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
-    capfd.readouterr()
-    watch()
-    told = capfd.readouterr().err
-    assert not any(words in told for words in waits)
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
+    watch: Watch, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    with terminal:
+        watch()
+    assert f"{LABEL}: 0 of 50\r\n" in terminal.shown
+    assert "\x1b" not in terminal.shown
+
+
+def test_no_color_means_no_colour(
+    watch: Watch, terminal: Terminal, fast: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with terminal:
+        watch()
+    assert "tiny-bert on cpu" in terminal.shown
+    assert not re.search(r"\x1b\[[\d;]*3\dm", terminal.shown)
 
 
 def test_a_terminal_has_its_cursor_back_when_a_run_is_interrupted(terminal: Terminal) -> None:
     with terminal, contextlib.suppress(KeyboardInterrupt), make_progress(quiet=False) as sink:
         sink(STARTED)
         sink(events.BatchUploaded(collection="docs", target="there", points=1))
+        sink._live.draw()
         raise KeyboardInterrupt
     assert "docs → there" in terminal.shown
     assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
 
 
-def test_a_terminal_shows_odd_names_as_they_are(watch: Watch, terminal: Terminal) -> None:
+def test_a_terminal_shows_odd_names_as_they_are(watch: Watch, terminal: Terminal, fast: None) -> None:
     with terminal:
         watch(collection="[red] :smile:")
     assert "[red] :smile:: 50 chunks" in terminal.shown
     assert "[red] :smile: · tiny-bert" in terminal.shown
+    assert "[red] :smile: · 0 s" in without_controls(terminal.shown)
 
 
 # notebooks
@@ -249,11 +289,13 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_notebook_gets_a_block_that_is_updated_in_place(
-    watch: Watch, shown: list[str], capfd: pytest.CaptureFixture[str]
+    watch: Watch, shown: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(notebook, "EVERY_S", 0.001)
     watch()
-    assert f'<div>{LABEL} <progress value="0" max="50"></progress>' in "".join(shown)
-    assert re.search(rf"<div>{MODEL_LINE}</div>.*<div>{LABEL}: 50 of 50, [\d,]+/s, [\d.]+ s</div>", shown[-1])
+    assert '<progress value="0.0000" max="1"></progress>' in "".join(shown)
+    assert ">tiny-bert on cpu<" in "".join(shown)
+    assert re.search(rf"<div>{MODEL_LINE}</div>.*<div>{LABEL}: 50 of 50, [\d,]+/s</div>", shown[-1])
     assert "<progress" not in shown[-1]
     assert capfd.readouterr() == ("", "")
 
@@ -261,10 +303,11 @@ def test_a_notebook_gets_a_block_that_is_updated_in_place(
 def test_a_notebook_bar_goes_on_from_where_the_last_run_was(shown: list[str]) -> None:
     with make_progress(quiet=False) as sink:
         sink(STARTED)
+        sink._live.draw()
         sink(events.BatchUploaded(collection="docs", target="there", points=6))
         sink(events.UploadFinished(collection="docs", target="there", counted=10, seconds=1.0))
-    assert '<progress value="4" max="10">' in shown[0]
-    assert "docs → there: 10 of 10, " in shown[-1]
+    assert any('<progress value="0.4000" max="1">' in each for each in shown)
+    assert "docs → there: 10 of 10 points, " in shown[-1]
 
 
 def test_names_are_escaped_in_a_notebook(shown: list[str]) -> None:

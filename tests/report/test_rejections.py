@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ultimate_embedder.report.rejections import MOST_GROUPS, RejectionGroups, in_words
+from ultimate_embedder.report.rejections import MOST_GROUPS, RejectionGroups, as_group, in_words
 from ultimate_embedder.types import Rejected
 
 
 def said(*rejected: Rejected) -> list[str]:
     groups = RejectionGroups()
     for each in rejected:
-        groups.add(each)
+        groups.add(as_group(each))
     return [in_words(group) for group in groups.listed]
 
 

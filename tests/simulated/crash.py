@@ -152,7 +152,7 @@ def _encoded(output: Path) -> int:
     for line in lines:
         with contextlib.suppress(ValueError):  # the kill may have torn the last line
             event = json.loads(line)
-            texts += event["texts"] if event["event"] == "BatchEncoded" else 0
+            texts += event["texts"] if event["event"] in ("BatchEncoded", "BatchesEncoded") else 0
     return texts
 
 

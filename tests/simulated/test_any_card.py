@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import WriteChunks
 from tests.support.cards import DEVICES, SIMULATED
+from tests.support.slow import slow
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
@@ -52,7 +53,7 @@ def worst_cosine(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlm-roberta", "mpnet", "qwen2", "qwen3"])
-@pytest.mark.parametrize("precision", ["fp32", "auto"])
+@pytest.mark.parametrize("precision", [slow("fp32"), "auto"])
 def test_vectors_are_those_of_the_cpu(run: Run, architecture: Any, precision: str) -> None:
     model = str(tiny_model(architecture))
     _, expected = run(models=model, devices="cpu", precision="fp32")

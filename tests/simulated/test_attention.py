@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.slow import slow
 from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import MemoryLimits, open_devices
@@ -105,9 +106,9 @@ def peak_bytes(encoder: Encoder, *lengths: int) -> int:
         encoder.model.to("cpu")
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("architecture", ["qwen2", slow("qwen3")])
 @pytest.mark.parametrize("capability", [T4, A100])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", slow("float32")])
 def test_memory_of_a_grouped_query_model_is_linear_in_the_length_of_one_text(
     card: SimulatedControls, architecture: Architecture, capability: tuple[int, int], dtype: str
 ) -> None:
@@ -150,7 +151,7 @@ def texts_of(*lengths: int) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", REGISTERED)
-@pytest.mark.parametrize("hidden", [128, ODD_HIDDEN])
+@pytest.mark.parametrize("hidden", [slow(128), ODD_HIDDEN])
 def test_attention_in_pieces_gives_the_same_vectors_in_less_memory(
     card: SimulatedControls, architecture: Architecture, hidden: int
 ) -> None:

@@ -14,7 +14,7 @@ from ultimate_embedder import embed
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.summary import CollectionSummary
 
-TEXTS = 120
+TEXTS = 40
 
 
 @pytest.fixture(scope="module")

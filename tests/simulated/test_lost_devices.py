@@ -312,7 +312,7 @@ def test_a_reranker_goes_on_elsewhere(controls: SimulatedControls, seen: list[Ev
     load = partial(load_reranker, model, "float32")
 
     def scores(devices: list[Device]) -> np.ndarray:
-        return rerank("which?", texts, load(), load, devices, Leases(), seen.append, reload=load)
+        return rerank("which?", texts, load(), load, devices, Leases(), seen.append, reload=load).scores
 
     expected = scores([CpuDevice()])
     devices = open_devices(CARDS, MemoryLimits())

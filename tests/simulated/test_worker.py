@@ -17,7 +17,7 @@ from ultimate_embedder.batching import Batch
 from ultimate_embedder.devices import Device, MemoryLimits, open_devices
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
-from ultimate_embedder.execution.ladder import RanOn
+from ultimate_embedder.execution.ladder import Mitigation, RanOn
 from ultimate_embedder.execution.placement import move
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.models import Encoder, TokenizedTexts, load_encoder, resolve_model
@@ -69,9 +69,13 @@ class Bench:
             encoder,
             self.devices[device],
             lambda: self.fp32,
-            lambda mitigation, details: self.reports.append((mitigation.kind, details)),
+            self._report,
             **options,
         )
+
+    def _report(self, mitigation: Mitigation, details: dict[str, Any]) -> None:
+        assert details["reason"], mitigation.kind
+        self.reports.append((mitigation.kind, details))
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.reports]
@@ -102,6 +106,10 @@ def test_oom_bisects_only_the_failing_batch_and_remembers_the_size(make_bench: M
     bench.controls.fail_after(0, 40)
     check(bench, worker)
     assert bench.kinds() == ["adaptive_batch_reduce_after_oom", "oom_bisect"]
+    (_, reduced), (_, bisected) = bench.reports
+    assert reduced["before"]["rows"] > reduced["after"]["rows"]
+    assert bisected["rows"] == 2 * bisected["rows_after"]
+    assert "ran out of memory" in bisected["reason"]
     assert worker.rows_that_fit(many()) < rows_before
     bench.reports.clear()
     check(bench, worker)
@@ -152,7 +160,7 @@ def test_free_memory_below_the_margin_shrinks_the_next_batch_and_its_return_rest
     assert crowded < full / 2
     assert bench.kinds() == ["adaptive_batch_reduce"]
     details = bench.reports[0][1]
-    assert (details["planned_rows"], details["rows"]) == (full, crowded)
+    assert (details["planned_rows"], details["rows_before"], details["rows"]) == (full, full, crowded)
     assert "others hold" in details["reason"]
     assert worker.rows_that_fit(many(3), planned_rows=full) >= 3  # a rest that fits is no recovery
     assert bench.kinds() == ["adaptive_batch_reduce"]
@@ -210,7 +218,8 @@ def test_vectors_that_are_not_finite_are_computed_again_in_fp32(
     assert encoded.fp32_rows == 2
     assert not encoded.bad.any()
     assert (encoded.vectors * bench.reference).sum(1).min() > 0.999
-    assert bench.reports[-1] == ("fp32_rerun", {"rows": 2, "still_unusable": 0})
+    kind, details = bench.reports[-1]
+    assert (kind, details["rows"], details["still_unusable"]) == ("fp32_rerun", 2, 0)
 
 
 def test_the_dtype_follows_the_capability() -> None:
@@ -243,7 +252,7 @@ def test_a_batch_under_way_keeps_its_device_and_precision_when_its_worker_moves(
         weight.data.fill_(float("nan"))
     worker = bench.worker_of(encoder)
     started = worker.start(bench.texts, whole(bench.texts))
-    assert worker.move_away()
+    assert worker.move_away("no room")
     encoded = worker.finish(started)
     assert worker.device.name == "cpu"
     assert encoded.started.ran_on == (RanOn("simulated:0", "float16", 32),)

@@ -117,6 +117,7 @@ def run_case(case: Case) -> Counter[str]:
 
     def watch(event: Event) -> None:
         if isinstance(event, Mitigated):
+            assert event.details["reason"], event.kind
             mitigations[event.kind] += 1
         if isinstance(event, CollectionFinished):
             finished.append(event)

@@ -45,6 +45,31 @@ class Batch:
         return Batch(self.rows[:first], self.longest), Batch(self.rows[first:], int(lengths[self.rows[first]]))
 
 
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large batches may be where memory allows it."""
+
+    budget_tokens: int
+    fixed: bool
+    """Whether each batch has the whole budget; else a small window is cut into several."""
+    most_rows: int | None = None
+    avoid_padding: bool = False
+    padded_length: Callable[[int], int] = int
+    """The tokens that rows are padded to, by the longest of them."""
+
+    def cut(self, lengths: np.ndarray, keys: np.ndarray | None = None) -> list[Batch]:
+        """The batches of a window whose rows have these lengths, and texts with these keys."""
+        budget = self.budget_tokens if self.fixed else window_budget(lengths, self.budget_tokens)
+        return plan_batches(
+            lengths,
+            budget,
+            keys,
+            self.most_rows,
+            avoid_padding=self.avoid_padding,
+            padded_length=self.padded_length,
+        )
+
+
 def card_batch_tokens(layers: int, layer_weights: int, card_flops: float) -> int:
     """Tokens of a batch that keep a card busy twice as long as the host takes to launch it: small models get more.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +15,19 @@ from ultimate_embedder.chunks.read import read_records
 from ultimate_embedder.chunks.record import check_record
 from ultimate_embedder.chunks.table import ChunkTable, ChunkTableWriter
 from ultimate_embedder.config import FieldChoice
-from ultimate_embedder.events import ChunkRejected, ChunksLoaded, Emit, IdDuplicated, Warned
+from ultimate_embedder.events import (
+    ChunkRejected,
+    ChunksLoaded,
+    ChunksRead,
+    Emit,
+    IdDuplicated,
+    Interval,
+    Warned,
+)
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import Chunk, Collection, DuplicateId, Rejected, SplitCounts
+
+LOOK_RECORDS = 256  # read before somebody looks at the clock
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit, choice: FieldCh
     ids = _UniqueIds()
     use = FieldUse(FieldReader(choice))
     with ChunkTableWriter(spool) as writer:
-        for item in _chunks(collection, use, emit):
+        for item in _telling(collection, _chunks(collection, use, emit), emit):
             if isinstance(item, Rejected):
                 rejected += 1
                 emit(ChunkRejected(collection=collection.name, rejected=item))
@@ -63,9 +73,21 @@ def load_chunks(collection: Collection, spool: Path, emit: Emit, choice: FieldCh
             distinct_texts=table.distinct_texts(),
             seconds=time.perf_counter() - started,
             fields=use.fields(),
+            digest=table.digest,
         )
     )
     return LoadedChunks(table, len(table) + rejected, rejected)
+
+
+def _telling(collection: Collection, items: Iterable[Chunk | Rejected], emit: Emit) -> Iterator[Chunk | Rejected]:
+    """The same items; tells now and then how many there were."""
+    interval, files, file = Interval(), 0, None
+    for records, item in enumerate(items):
+        if item.file != file:
+            files, file = files + (file is not None), item.file
+        if not records % LOOK_RECORDS and interval.is_over():
+            emit(ChunksRead(collection=collection.name, records=records, files=files))
+        yield item
 
 
 def _chunks(collection: Collection, use: FieldUse, emit: Emit) -> Iterator[Chunk | Rejected]:

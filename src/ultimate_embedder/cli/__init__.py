@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 
 from ultimate_embedder._version import __version__
-from ultimate_embedder.cli import doctor, embed, inspect, models, report, upload
+from ultimate_embedder.cli import (
+    compare,
+    doctor,
+    embed,
+    evaluate,
+    inspect,
+    models,
+    plan,
+    report,
+    search,
+    serve,
+    upload,
+    watch,
+)
 from ultimate_embedder.cli.completion import complete
 from ultimate_embedder.cli.parser import SuggestingParser
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
@@ -19,13 +32,15 @@ from ultimate_embedder.terminal import discard, show
 
 __all__ = ["COMMANDS", "SuggestingParser", "build_parser", "main", "run"]
 
-COMMANDS = (embed, upload, inspect, report, models, doctor)
+COMMANDS = (plan, embed, watch, search, evaluate, serve, upload, inspect, report, compare, models, doctor)
 """The modules of the commands, in the order of `--help`. Each has `add_commands`."""
 
 
 EPILOG = """\
 examples:
+  ultimate-embedder plan chunks/ --gpus t4x2
   ultimate-embedder embed chunks/ -o out/
+  ultimate-embedder search out/ "how do I resume a run?"
   ultimate-embedder upload out/ --url http://localhost:6333
   ultimate-embedder models list
 

@@ -11,6 +11,7 @@ from ultimate_embedder.cli.parser import Commands, add_command, add_options, who
 from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_NOT_CHECKED, EXIT_OK
 from ultimate_embedder.config import hub_access
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.lock import find_holder
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import POINTS_FILE, Output
 from ultimate_embedder.terminal import counted, printable, show
@@ -57,6 +58,8 @@ def _status(options: argparse.Namespace) -> int:
     passes = output_status(options.folder)
     if problem := Output(options.folder).try_summary()[1]:
         show(problem, sys.stderr)
+    if holder := find_holder(options.folder).words:
+        show(f"in use by {holder}: 'ultimate-embedder watch {options.folder}' shows the run", sys.stderr)
     heading = f"{'collection':24}{'model':34}{'dtype':10}{'vectors':>9}{'missing':>9}{'shards':>8}{'MB':>9}  next"
     show(heading, sys.stdout)
     for each in passes:

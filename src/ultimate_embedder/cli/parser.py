@@ -169,6 +169,19 @@ def add_option_groups(
     return groups
 
 
+def add_hidden_options(
+    parser: argparse.ArgumentParser, function: Callable[..., Any], shown: Collection[str], title: str
+) -> None:
+    """Add all parameters of `function`; those that are `shown` in a group, and the others without a word in the help.
+
+    For a command that takes the options of another one, which describes them. None is required.
+    """
+    group = parser.add_argument_group(title)
+    for option in declared_options(function):
+        if not option.about.only_in_python:
+            _add_option(group, option, may_be_in_file=True, hidden=option.name not in shown)
+
+
 def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], names: Collection[str]) -> None:
     """Add an argument for each of the named parameters of `function`."""
     for option in declared_options(function):
@@ -176,8 +189,10 @@ def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any], n
             _add_option(parser, option)
 
 
-def _add_option(target: argparse._ActionsContainer, option: DeclaredOption, may_be_in_file: bool = False) -> None:
-    text = option.help.replace("%", "%%")
+def _add_option(
+    target: argparse._ActionsContainer, option: DeclaredOption, may_be_in_file: bool = False, hidden: bool = False
+) -> None:
+    text = argparse.SUPPRESS if hidden else option.help.replace("%", "%%")
     flags = [flag for flag in (option.about.short, option.flag) if flag]
     default = argparse.SUPPRESS if may_be_in_file else None if option.required else option.default
     if option.about.positional:

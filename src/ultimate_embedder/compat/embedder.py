@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import time
@@ -40,11 +39,11 @@ from ultimate_embedder.compat.telemetry import Telemetry
 from ultimate_embedder.config import RunConfig, hub_access, old_environment
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import ChunkRejected, Event
-from ultimate_embedder.execution import rerank
+from ultimate_embedder.execution import RerankModel
 from ultimate_embedder.export import PointsFile, point_id
 from ultimate_embedder.files import write_json
 from ultimate_embedder.find import QueryEncoder
-from ultimate_embedder.models import Reranker, find_spec, is_trusted, load_reranker, resolve_reranker
+from ultimate_embedder.models import find_spec, is_trusted, resolve_reranker
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan, as_candidate
@@ -127,7 +126,9 @@ class UltimateKaggleEmbedderV4(Probes):
         sparse = [plan for plan in passes if plan.kind == "sparse" and not plan.counts_words]
         self.sparse_models: dict[str, Any] = {plan.name: self._session.load(plan).model for plan in sparse}
         # fail now if it is missing or not trusted, not after hours of embedding
-        self._load_reranker = self._find_reranker() if self.reranking_config.enable_reranking else None
+        self._rerankers: dict[str, RerankModel] = {}
+        if self.reranking_config.enable_reranking:
+            self._find_reranker()
 
     @property
     def _output(self) -> Output:
@@ -286,37 +287,17 @@ class UltimateKaggleEmbedderV4(Probes):
             for row in best
         ]
         if self.reranking_config.enable_reranking and hits:
-            for hit, score in zip(hits, self._rerank(query, [hit["text"] for hit in hits]), strict=True):
+            found = self._find_reranker().score(query, [hit["text"] for hit in hits], self.telemetry)
+            for hit, score in zip(hits, found.scores, strict=True):
                 hit["rerank_score"] = float(score)
             hits.sort(key=lambda hit: -hit["rerank_score"])
         return hits[:top_k]
 
-    def _rerank(self, query: str, texts: list[str]) -> np.ndarray:
-        load = self._load_reranker or self._find_reranker()
-        self._load_reranker = load
-        session = self._session
-        dtype = session.devices[0].dtype(self._options["precision"])
-        half = "float32" if dtype == "int8" else dtype
-
-        def reload() -> Reranker:
-            """The weights that were on a lost device, once more."""
-            load.cache_clear()
-            return load(half)
-
-        return rerank(
-            query,
-            texts,
-            load(half),
-            lambda: load("float32"),
-            session.devices,
-            session.leases,
-            self.telemetry,
-            reload=reload,
-        )
-
-    def _find_reranker(self) -> functools._lru_cache_wrapper[Reranker]:
-        """Find the reranker's files; returns a cached function that loads it in a given precision."""
+    def _find_reranker(self) -> RerankModel:
+        """Find the reranker's files; it is loaded when it is first used."""
         name = self.reranking_config.model_name
+        if name in self._rerankers:
+            return self._rerankers[name]
         spec = find_spec(name)
         trusted = [*self._trusted, *([name] if self.reranking_config.trust_remote_code else [])]
         if spec and spec.remote_code and not is_trusted(spec, None, trusted):
@@ -324,10 +305,11 @@ class UltimateKaggleEmbedderV4(Probes):
                 f"{spec.key} runs code from its own repository. If you have read it and trust it, allow it with "
                 "RerankingConfig(trust_remote_code=True); else choose another, such as bge-reranker-v2-m3."
             )
-        options = self._options
+        options, session = self._options, self._session
         access = hub_access(cache_dir=options["cache_dir"], offline=options["offline"], trusted=trusted)
         model = resolve_reranker(name, access, self.telemetry)
-        return functools.cache(partial(load_reranker, model, trusted=trusted))
+        self._rerankers[name] = RerankModel(model, trusted, session.devices, session.leases, options["precision"])
+        return self._rerankers[name]
 
     def _document_vectors(self) -> Mapping[str, np.ndarray]:
         if any(spec.name == UNNAMED for spec in self._fusion().vectors):

@@ -137,7 +137,7 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
 
         @functools.wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> Result:
-            given = _by_name(options, make, name)
+            given = options_by_name(options, make, name)
             signature.bind(*arguments, **given)  # a TypeError names this function's parameters
             return function(make(*arguments, **given))
 
@@ -151,7 +151,7 @@ def with_options_of(make: Callable[P, Made]) -> Callable[[Callable[[Made], Resul
     return decorate
 
 
-def _by_name(options: Mapping[str, Any], make: Callable[..., Any], function: str) -> dict[str, Any]:
+def options_by_name(options: Mapping[str, Any], make: Callable[..., Any], function: str) -> dict[str, Any]:
     """The options under the names of their parameters; that of the flag, where it is another, is good too."""
     names = {option.name: option.name for option in declared_options(make)}
     for option in declared_options(make):

@@ -94,6 +94,7 @@ class RunConfig:
     fresh: bool
     resume_from: Path | None
     no_report: bool
+    otel: bool
     quiet: bool
 
     def batch_tokens_for(self, *names: str) -> int | None:

@@ -1,8 +1,10 @@
 """What the program computes on."""
 
 from ultimate_embedder.devices.base import Device, Fetch, Mark
-from ultimate_embedder.devices.cards import peak_half_flops
+from ultimate_embedder.devices.cards import Card, find_card, peak_half_flops
+from ultimate_embedder.devices.clock import DeviceClock
 from ultimate_embedder.devices.cpu import CPU_BUDGET_TOKENS, CpuDevice
+from ultimate_embedder.devices.described import DescribedDevice, describe_cpu, describe_device, describe_gpus
 from ultimate_embedder.devices.driver_errors import in_one_line
 from ultimate_embedder.devices.group import DeviceGroup
 from ultimate_embedder.devices.leases import Lease, Leases, Resident
@@ -31,9 +33,12 @@ __all__ = [
     "FEATURES",
     "TIMEOUT_S",
     "VISIBLE_VARIABLE",
+    "Card",
     "CardFacts",
     "CpuDevice",
+    "DescribedDevice",
     "Device",
+    "DeviceClock",
     "DeviceGroup",
     "Fetch",
     "Forward",
@@ -46,7 +51,11 @@ __all__ = [
     "TorchFacts",
     "Trial",
     "Trials",
+    "describe_cpu",
+    "describe_device",
+    "describe_gpus",
     "environment_for_child",
+    "find_card",
     "in_one_line",
     "is_gone",
     "open_devices",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.driver_errors import NO_ROOM, NO_ROOM_IF_LITTLE_IS_FREE, in_one_line, names_any
+from ultimate_embedder.devices.formats import card_format
 from ultimate_embedder.devices.limits import MemoryLimits
 from ultimate_embedder.devices.lost import PinnedMemory, is_doubtful, says_lost
 from ultimate_embedder.devices.transfers import Transfers
@@ -35,6 +36,8 @@ class Vendor:
     """Frees what libraries keep on all cards, which no device module of torch does."""
     kernels: Callable[[], str] = lambda: "unknown cards"
     """The kinds of cards that this torch has kernels for."""
+    hardware: Callable[[int], str] = lambda index: "unknown card"
+    """What card `index` is."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class AcceleratorDevice:
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1
+    workers = 1
     lost: str | None = None
     hangs = False
 
@@ -76,7 +80,8 @@ class AcceleratorDevice:
         self._index = index
         self._module = torch.get_device_module(kind)
         self._total_bytes = int(self._module.mem_get_info(index)[1])
-        self._ceiling_bytes = limits.ceiling_bytes(index, self._total_bytes)
+        ceiling = limits.ceiling(index, self._total_bytes)
+        self._ceiling_bytes, self.ceiling_reason = ceiling.size_bytes, ceiling.reason
         self._limit_fraction: float | None = None
         self._not_released = 0  # bytes that stayed in the cache when it was emptied last
         self._vendor = vendor or Vendor()
@@ -90,6 +95,11 @@ class AcceleratorDevice:
         """The compute capability, as torch tells it."""
         major, minor = self._module.get_device_capability(self._index)
         return major, minor
+
+    @property
+    def hardware(self) -> str:
+        """What the card is, as its maker calls it."""
+        return self._vendor.hardware(self._index)
 
     def parts(self) -> list[AcceleratorDevice]:
         """Just this one."""
@@ -179,12 +189,8 @@ class AcceleratorDevice:
             self._module.reset_peak_memory_stats(self._index)
 
     def dtype(self, precision: str) -> str:
-        """fp16 on cards before capability 8.0, bf16 from there on; whatever `is_bf16_supported` says of emulation."""
-        if precision == "fp32":
-            return "float32"
-        if precision == "fp16":
-            return "float16"
-        return "bfloat16" if self.capability >= (8, 0) else "float16"
+        """The number format that `precision` (auto, fp32, fp16) means on this card."""
+        return card_format(precision, self.capability)
 
     def hold_ceiling(self) -> MemorySnapshot:
         """Make the allocator itself keep the ceiling, less what others hold now; gives the memory as it then is."""

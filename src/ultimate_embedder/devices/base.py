@@ -36,8 +36,17 @@ class Device(ModelDevice, Protocol):
     """Whether a forward returns before it is done, so that another can be prepared meanwhile."""
     lanes: int
     """How many devices a batch is split over: one, unless this is a group."""
+    ceiling_reason: str
+    """What set the most that it may hold."""
+    workers: int
+    """How many batches are computed there at the same time: one, or one for each core of a CPU."""
     lock: OrderedLock
     """Held during a forward: two at once on one device would only fight for its memory."""
+
+    @property
+    def hardware(self) -> str:
+        """What it is, as its maker calls it."""
+        ...
 
     @property
     def lost(self) -> str | None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ultimate_embedder.devices.base import Features, Fetch
+from ultimate_embedder.devices.formats import cpu_format
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.machine import usable_cores
+from ultimate_embedder.machine import processor_name, usable_cores
 from ultimate_embedder.types import Capability, MemorySnapshot
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class CpuDevice:
     lanes = 1
     lost: str | None = None
     hangs = False
+    ceiling_reason = "all memory of the machine; the system shares it out"
 
     def __init__(self, workers: int | None = None) -> None:
         import torch
@@ -146,8 +148,13 @@ class CpuDevice:
         """Nothing to lift."""
 
     def dtype(self, precision: str) -> str:
-        """float32, or int8 where that is asked for: half precision is no faster here."""
-        return "int8" if precision == "int8" else "float32"
+        """The number format that `precision` means here."""
+        return cpu_format(precision)
+
+    @property
+    def hardware(self) -> str:
+        """What the processor is."""
+        return processor_name()
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the host had no memory for an allocation."""

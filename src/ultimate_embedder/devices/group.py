@@ -25,6 +25,7 @@ class DeviceGroup:
     has_ceiling = True
     fixed_budget_tokens: int | None = None
     runs_ahead = True
+    workers = 1
 
     def __init__(self, members: Sequence[Device], weight_bytes: int) -> None:
         self.members = tuple(members)
@@ -33,7 +34,13 @@ class DeviceGroup:
         self.torch_device = members[0].torch_device
         self.capability = members[0].capability  # of one kind
         self.lanes = len(members)
+        self.ceiling_reason = members[0].ceiling_reason
         self.lock = OrderedLock(self.name, Rank.DEVICE)
+
+    @property
+    def hardware(self) -> str:
+        """As the first member."""
+        return self.members[0].hardware
 
     def parts(self) -> list[DeviceGroup]:
         """Just this one: its members work on each batch together."""

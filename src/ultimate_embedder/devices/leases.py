@@ -8,13 +8,14 @@ unless they were to stay for the next time and there is room.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from ultimate_embedder.devices.base import Device
 from ultimate_embedder.errors import LeaseError
-from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted
+from ultimate_embedder.events import Emit, LeaseAcquired, LeaseReleased, ModelEvicted, ModelPlaced
 from ultimate_embedder.locks import OrderedCondition, Rank
 
 
@@ -28,6 +29,11 @@ class Resident(Protocol):
     @property
     def description(self) -> str:
         """How it is there, in words."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many compute with it at the same time."""
         ...
 
     def bytes_by_device(self) -> dict[str, int]:
@@ -45,7 +51,19 @@ AnyResident = TypeVar("AnyResident", bound=Resident)
 class Lease:
     """Devices that are ours for now."""
 
-    def __init__(self, owner: str, devices: Sequence[Device], party: str, collection: str | None, emit: Emit) -> None:
+    def __init__(
+        self,
+        owner: str,
+        devices: Sequence[Device],
+        party: str,
+        collection: str | None,
+        emit: Emit,
+        lease_id: str = "",
+        model_pass: int | None = None,
+    ) -> None:
+        self.id = lease_id
+        """Its name in events."""
+        self.model_pass = model_pass
         self.owner = owner
         self.devices = tuple(devices)
         self.party = party
@@ -83,7 +101,21 @@ class Lease:
             if resident is not None:
                 resident.evict()
             self._resident = resident = place()
-        self._moving_seconds += time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        self._moving_seconds += seconds
+        self.emit(
+            ModelPlaced(
+                collection=self.collection,
+                model=self.owner,
+                model_pass=self.model_pass,
+                lease_id=self.id,
+                devices=[device.name for device in self.devices],
+                memory=[device.snapshot() for device in self.devices],
+                placement=resident.description,
+                workers=resident.workers,
+                seconds=seconds,
+            )
+        )
         return resident
 
     def _begin(self, resident: Resident | None, bytes_before: dict[str, int]) -> None:
@@ -96,7 +128,9 @@ class Lease:
 class Leases:
     """The book of all leases and residents of a session; may be used from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        """`prefix` of the names of its leases: those of several processes that work on one run must differ."""
+        self._names = (f"{prefix}{number}" for number in itertools.count(1))
         self._held: list[Lease] = []
         self._kept: dict[str, Resident] = {}
         self._befores: dict[str, dict[str, tuple[Device, int]]] = {}  # allocated bytes by party and device
@@ -110,6 +144,7 @@ class Leases:
         emit: Emit,
         *,
         collection: str | None = None,
+        model_pass: int | None = None,
         party: str | None = None,
         needed_bytes: int = 0,
         keep: bool = False,
@@ -120,7 +155,10 @@ class Leases:
         `needed_bytes` must be free on each device: models that were kept warm there go if they stand in the way.
         `keep` leaves our own model there afterwards. `wait_s` is how long to wait, 0 for not at all.
         """
-        mine = Lease(owner, devices, party or f"{owner} #{time.monotonic_ns()}", collection, emit)
+        party = party or f"{owner} #{time.monotonic_ns()}"
+        with self._changed:
+            name = next(self._names)
+        mine = Lease(owner, devices, party, collection, emit, name, model_pass)
         waited = self._take(mine, wait_s)
         try:
             with self._changed:
@@ -219,6 +257,8 @@ class Leases:
                 kept_bytes=kept_bytes,
                 leftovers=leftovers,
                 moving_seconds=mine.moving_seconds,
+                lease_id=mine.id,
+                model_pass=mine.model_pass,
             )
         )
 
@@ -253,6 +293,8 @@ class Leases:
                 evicted=evicted,
                 saved_bytes=sum(kept.bytes_by_device().values()) if kept else 0,
                 saved_seconds=kept.placing_seconds if kept else 0.0,
+                lease_id=mine.id,
+                model_pass=mine.model_pass,
             )
         )
 

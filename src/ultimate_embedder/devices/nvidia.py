@@ -60,13 +60,19 @@ def prepare_nvidia() -> None:
 
 def nvidia_vendor() -> Vendor:
     """What NVIDIA's libraries tell and do, where they are installed."""
-    return Vendor(_context_bytes, _clear_workspaces, _kernels)
+    return Vendor(_context_bytes, _clear_workspaces, _kernels, _hardware)
 
 
 def _kernels() -> str:
     import torch
 
     return f"torch {torch.__version__}: {' '.join(torch.cuda.get_arch_list())}"
+
+
+def _hardware(index: int) -> str:
+    import torch
+
+    return str(torch.cuda.get_device_name(index))
 
 
 def _context_bytes(index: int, reserved_bytes: int) -> int | None:

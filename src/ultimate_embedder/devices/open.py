@@ -15,6 +15,7 @@ from ultimate_embedder.devices.limits import MemoryLimits
 from ultimate_embedder.devices.nvidia import NVIDIA, count_nvidia, nvidia_vendor, prepare_nvidia
 from ultimate_embedder.devices.simulated import SIMULATED, simulate
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.machine import processor_name
 from ultimate_embedder.stop import run_in_time
 
 DEVICE_WORDS = ("auto", "cpu", NVIDIA, f"{SIMULATED}:NxSIZE", f"{SIMULATED}:SIZE+SIZE")
@@ -98,7 +99,11 @@ def _open_simulated(word: str, how: _Opening) -> list[Device]:
             raise UsageError(f"--devices {word}: write a number and a size, as in simulated:2x15GiB.")
         capacities += [parse_size(match[2], f"--devices {word}")] * int(match[1] or 1)
     controls = simulate(capacities)
-    vendor = Vendor(lambda index, _: controls.context_bytes(index), controls.clear_workspaces)
+    vendor = Vendor(
+        context_bytes=lambda index, _: controls.context_bytes(index),
+        clear_workspaces=controls.clear_workspaces,
+        hardware=lambda index: f"simulated on {processor_name()}",  # as fast as the host
+    )
     return _open_cards(SIMULATED, controls.device_count(), vendor, how)
 
 

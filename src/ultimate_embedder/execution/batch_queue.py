@@ -6,24 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ultimate_embedder.batching import Batch, plan_batches, window_budget
+from ultimate_embedder.batching import Batch, BatchLimits
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedCondition, Rank
 
 LONGEST_WAIT_S = 0.5  # then look again whether the run was stopped
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """How large batches may be where memory allows it."""
-
-    budget_tokens: int
-    fixed: bool
-    """Whether each batch has the whole budget; else a small window is cut into several."""
-    most_rows: int | None = None
-    avoid_padding: bool = False
-    padded_length: Callable[[int], int] = int
-    """The tokens that rows are padded to, by the longest of them."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +101,5 @@ class BatchQueue:
             self._exhausted = True
             return
         self._on_window(window)
-        lengths, limits = window.texts.lengths, self._limits
-        budget = limits.budget_tokens if limits.fixed else window_budget(lengths, limits.budget_tokens)
-        for batch in plan_batches(
-            lengths,
-            budget,
-            window.row_keys,
-            limits.most_rows,
-            avoid_padding=limits.avoid_padding,
-            padded_length=limits.padded_length,
-        ):
+        for batch in self._limits.cut(window.texts.lengths, window.row_keys):
             self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.devices import Fetch, Mark
+from ultimate_embedder.devices import DeviceClock, Fetch, Mark
 from ultimate_embedder.execution.ladder import RanOn
 from ultimate_embedder.models import TokenizedTexts
 from ultimate_embedder.types import MemorySnapshot
@@ -35,6 +35,8 @@ class StartedBatch:
     idle_since: Mark
     begun: Mark
     ended: Mark
+    clock: DeviceClock
+    """Of the device that has it."""
 
     @property
     def lengths(self) -> np.ndarray:
@@ -62,6 +64,8 @@ class EncodedBatch:
     waited: float
     """How long the device had nothing to do before it."""
     seconds: float
+    began: float
+    """When its forward began: seconds since 1970."""
 
 
 def not_finite(vectors: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from ultimate_embedder.models import LoadedModel
 from ultimate_embedder.planning import fp16_is_too_narrow
 from ultimate_embedder.vectors import shorten
 
+UNUSABLE = "vectors that are not finite, of no length, or not of length one where the model normalises them"
 HALF = "float16"  # bfloat16 has the range of float32
 
 
@@ -82,7 +83,7 @@ class VectorCheck:
         count, still_bad = len(again), self.is_bad(again)
         vectors[bad] = self._normalized(again)
         bad[np.flatnonzero(bad)] = still_bad
-        self.report(FP32_RERUN, {"rows": count, "still_unusable": int(bad.sum())})
+        self.report(FP32_RERUN, {"reason": UNUSABLE, "rows": count, "still_unusable": int(bad.sum())})
         return Checked(vectors, bad, count)
 
     def _begins_again(self, started: StartedBatch, bad: np.ndarray) -> bool:

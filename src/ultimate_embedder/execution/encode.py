@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ultimate_embedder.batching import BATCH_TOKENS, Batch, card_batch_tokens
-from ultimate_embedder.devices import Device, in_one_line, peak_half_flops
+from ultimate_embedder.batching import Batch
+from ultimate_embedder.devices import Device, in_one_line
 from ultimate_embedder.errors import DevicesLostError
-from ultimate_embedder.execution.batch_queue import BatchLimits, BatchQueue, QueuedBatch
+from ultimate_embedder.execution.batch_limits import batch_limits
+from ultimate_embedder.execution.batch_queue import BatchQueue, QueuedBatch
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.concurrent import run_together
 from ultimate_embedder.execution.executor import PassWork
@@ -21,8 +22,8 @@ from ultimate_embedder.execution.stalls import StallWatch
 from ultimate_embedder.execution.windows import Window, cutter_for, predict_ahead, tokenize_windows
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
-from ultimate_embedder.models import Encoder, aligned_length
-from ultimate_embedder.planning import PassPlan, Rows
+from ultimate_embedder.models import Encoder
+from ultimate_embedder.planning import Rows
 from ultimate_embedder.sparse import sparse_from_dense
 
 
@@ -52,7 +53,7 @@ def encode(
     pool = SegmentPool(normalize=tokenizer.unit_norm or work.plan.identity.dim is not None, sparse=sparse)
     with VectorWriter(work.sink) as writer, closing(prefetch(_windows(rows, work, workers, tokenizer))) as windows:
         queue = BatchQueue(
-            windows, _limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
+            windows, batch_limits(work.plan, workers[0].device, tokenizer), partial(_begin, work), may_continue
         )
 
         def finish(window: Window, encoded: EncodedBatch) -> None:
@@ -78,26 +79,6 @@ def _begin(work: PassWork, window: Window) -> None:
     if work.overflow is not None:
         work.overflow.begin(len(window.texts.rows))
     work.events.tokenized(window)
-
-
-def _limits(plan: PassPlan, device: Device, encoder: Encoder) -> BatchLimits:
-    """How large batches may be: as asked for, else what suits model and device; shared by all workers of a pass."""
-    tokens = plan.batch_tokens or device.fixed_budget_tokens or _card_tokens(encoder, device)
-    fixed = plan.batch_tokens is not None or device.fixed_budget_tokens is not None
-    layout = plan.identity.layout
-    return BatchLimits(
-        tokens * device.lanes,
-        fixed,
-        min(plan.batch_rows or encoder.most_rows, encoder.most_rows) if encoder.most_rows else plan.batch_rows,
-        avoid_padding=layout != "packed",
-        padded_length=aligned_length if layout == "bucketed" else int,
-    )
-
-
-def _card_tokens(encoder: Encoder, device: Device) -> int:
-    if device.capability is None or not encoder.layers:
-        return BATCH_TOKENS
-    return card_batch_tokens(encoder.layers, encoder.layer_weights, peak_half_flops(device.capability))
 
 
 def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:

@@ -26,6 +26,8 @@ class Continuation:
     collections: tuple[str, ...]
     deaths: Mapping[str, int]
     """How often each device has died so far."""
+    number: int = 1
+    """Of the fresh process in this run, from 1."""
     lock_token: str | None = None
     """On a file system without locks: with it the process can hold the output too."""
 

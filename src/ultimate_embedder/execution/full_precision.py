@@ -59,7 +59,14 @@ def begin_in_fp32(
         note_overflow(Output(session.config.output).collection(collection).store, plan.identity, texts, unusable)
     before = plan.identity.dtype
     plan = _in_fp32(plan)
-    details = {"before": before, "after": plan.identity.dtype, "texts": texts, "unusable": unusable}
+    reason = f"{unusable} of {texts} texts have no usable vector in fp16: numbers overflow"
+    details = {
+        "reason": reason,
+        "before": before,
+        "after": plan.identity.dtype,
+        "texts": texts,
+        "unusable": unusable,
+    }
     work.events.mitigated(PASS_IN_FP32, details)
     message = (
         f"{plan.name}: {unusable} of the first {texts} texts have no usable vector in fp16 (numbers overflow). All are "

@@ -42,6 +42,7 @@ class Mitigation:
 
 
 Report = Callable[[Mitigation, dict[str, Any]], None]
+"""Told of each decision, with details: always a `reason`, and numbers before and after where there are any."""
 
 
 class NothingHelpedError(UltimateEmbedderError):
@@ -58,10 +59,10 @@ class Companion(Protocol):
         """Where it works."""
         ...
 
-    def pause(self) -> bool:
+    def pause(self, reason: str) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
 
-    def move_away(self) -> bool:
+    def move_away(self, reason: str) -> bool:
         """Leave the device for good; False if that is not possible now."""
 
 
@@ -100,10 +101,18 @@ class Situation:
     too_large: Callable[[], None] = lambda: None
     """Told when a rung runs out of memory for several rows."""
 
+    why: str = "out of memory"
+    """Why it cannot be run as it is."""
+
     @property
     def longest(self) -> int:
         """Tokens of the longest row."""
         return int(self.texts.lengths[self.rows].max())
+
+    @property
+    def needs_room(self) -> str:
+        """Why others are asked to make room."""
+        return f"{self.encoder.name} needs the room: {len(self.rows)} x {self.longest} tokens ran out of memory"
 
     def forward(self) -> Climbed:
         """Run the batch as it is, on the device."""
@@ -133,7 +142,7 @@ class Rung(Mitigation):
 
 def _pause_companions(situation: Situation) -> Climbed:
     here = [companion for companion in situation.companions if companion.device is situation.device]
-    paused = [companion.pause() for companion in here if not companion.pauses]
+    paused = [companion.pause(situation.needs_room) for companion in here if not companion.pauses]
     if not any(paused):
         raise NotApplicableError("no other model on the device that has not waited before")
     return situation.forward()
@@ -141,7 +150,7 @@ def _pause_companions(situation: Situation) -> Climbed:
 
 def _move_companions(situation: Situation) -> Climbed:
     here = [companion for companion in situation.companions if companion.device is situation.device]
-    moved = [companion.move_away() for companion in here if companion.pauses]
+    moved = [companion.move_away(situation.needs_room) for companion in here if companion.pauses]
     if not any(moved):
         raise NotApplicableError("no other model on the device that could move")
     return situation.forward()
@@ -286,7 +295,15 @@ def climb(situation: Situation, rungs: tuple[Rung, ...], report: Report) -> Clim
             if len(situation.rows) > 1:
                 situation.too_large()
             continue
-        report(rung, {"rows": len(situation.rows), "longest": situation.longest})
+        report(
+            rung,
+            {
+                "reason": "; ".join([situation.why, *refusals]),
+                "rows": len(situation.rows),
+                "rows_after": max(part.rows for part in climbed.ran_on),
+                "longest": situation.longest,
+            },
+        )
         return replace(climbed, rung=rung.kind)
     raise NothingHelpedError(
         f"a batch of {len(situation.rows)} x {situation.longest} tokens cannot be run: {'; '.join(refusals)}. "

@@ -21,7 +21,7 @@ from ultimate_embedder.batching import (
     length_bucket,
 )
 from ultimate_embedder.execution.packing import layout_of
-from ultimate_embedder.models import padded_length
+from ultimate_embedder.models import aligned_length, padded_length
 from ultimate_embedder.types import MemorySnapshot
 
 
@@ -39,6 +39,11 @@ class Learned:
         decision = decide(self.allowance, now, self.memory.reserve_ratio)
         self.allowance = decision.allowance
         return decision
+
+    def most_rows(self, longest: int, packed: bool, allowance: Allowance) -> int:
+        """How many rows of a length an allowance has room for."""
+        length = longest if packed else aligned_length(longest)
+        return self.memory.most_rows(length, allowance.activation_bytes, "packed" if packed else "padded")
 
     def predicted_bytes(self, lengths: np.ndarray, packed: bool, lanes: int) -> int:
         """What rows of these lengths take on a device, at the peak."""

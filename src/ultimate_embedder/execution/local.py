@@ -201,6 +201,7 @@ class LocalExecutor:
     def _lease_and_place(self, task: Task, work: PassWork, party: str | None, stack: ExitStack) -> _PlacedTask:
         """Have the devices of a task, and its model on them, until the stack ends."""
         lease = stack.enter_context(self._lease(task, work, party))
+        work.events.leased(lease.id)
         began = time.perf_counter()
         dtype = task.plan.identity.dtype  # what is kept warm may be of a pass in another precision
         fits = partial(Placement.serves, dtype=dtype)
@@ -218,6 +219,7 @@ class LocalExecutor:
             devices,
             self._session.emit,
             collection=work.events.collection,
+            model_pass=plan.number,
             party=party,
             needed_bytes=needed,
             keep=config.warm_cache or (config.keep_primary and plan.number == 0),

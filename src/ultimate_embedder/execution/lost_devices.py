@@ -19,7 +19,13 @@ def tell_lost(
             continue
         first = session.faults.note(device)
         if first or rows:
-            details = {"model": model, "device": device.name, "error": device.lost, "rows": rows}
+            details = {
+                "model": model,
+                "device": device.name,
+                "reason": device.lost,
+                "error": device.lost,
+                "rows": rows,
+            }
             session.emit(Mitigated(collection=collection, kind=DEVICE_LOST.kind, details=details))
         if first:
             message = f"{device.name} stopped working: {device.lost}. The run goes on without it."

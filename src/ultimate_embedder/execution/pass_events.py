@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ultimate_embedder.batching import count_lengths
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.events import (
     BatchEncoded,
@@ -19,7 +22,7 @@ from ultimate_embedder.events import (
     Warned,
     WindowTokenized,
 )
-from ultimate_embedder.execution.batches import EncodedBatch
+from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.ladder import Mitigation, RanOn, Report
 from ultimate_embedder.execution.overlong import OverlongTexts
 from ultimate_embedder.execution.stalls import Stall
@@ -29,6 +32,8 @@ from ultimate_embedder.models import padded_length
 from ultimate_embedder.planning import PassPlan, TaskResult
 from ultimate_embedder.types import TruncatedText
 from ultimate_embedder.vectors import EncoderFacts, fingerprint
+
+LEARNING_BATCHES = 10  # of a device: until then its predictions of memory are being corrected
 
 
 class PassEvents:
@@ -41,6 +46,7 @@ class PassEvents:
         self._batch_numbers = itertools.count()
         self._abandoned = False
         self._done = _Done()
+        self._leases: list[str] = []
         self.overlong = OverlongTexts()
 
     @property
@@ -52,9 +58,14 @@ class PassEvents:
         """The events of the same pass when it is planned again, with another identity perhaps; batches count on."""
         events = PassEvents(plan, self.collection, self._emit)
         events._batch_numbers = self._batch_numbers
+        events._leases = self._leases
         if plan.identity == self.plan.identity:
             events._done, events.overlong = self._done, self.overlong
         return events
+
+    def leased(self, lease_id: str) -> None:
+        """The pass has its devices by this lease."""
+        self._leases.append(lease_id)
 
     def started(self, devices: Sequence[str], texts: int, stored_texts: int, facts: EncoderFacts | None = None) -> None:
         """The pass is about to begin."""
@@ -88,7 +99,7 @@ class PassEvents:
                 model_pass=self.plan.number,
                 texts=len(window.keys),
                 tokens=int(window.texts.lengths.sum()),
-                truncated=0 if segments else int(window.texts.overlong.sum()),
+                truncated_texts=0 if segments else int(window.texts.overlong.sum()),
                 segments=int(segments.rows_per_text[window.texts.overlong].sum()) if segments else 0,
                 seconds=window.seconds,
             )
@@ -97,7 +108,8 @@ class PassEvents:
     def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray) -> None:
         """A batch is done; with it these texts of the window, which are handed to the store."""
         started = encoded.started
-        self.overlong.add(window.keys[texts], window.texts.text_tokens[texts], window.texts.over[texts])
+        tokens, over = window.texts.text_tokens[texts], window.texts.over[texts]
+        self.overlong.add(window.keys[texts], tokens, over)
         self._done.add({ran_on.device: ran_on.rows for ran_on, _ in started.parts()})
         for number, (ran_on, positions) in enumerate(started.parts()):
             rows, lengths = ran_on.rows, started.lengths[positions]
@@ -125,8 +137,18 @@ class PassEvents:
                     forward_seconds=encoded.seconds if not number else 0.0,
                     memory_before=started.before,
                     memory=started.after,
+                    began=encoded.began,
+                    lease_id=self._leases[-1] if self._leases else "",
+                    prediction_error=self._prediction_error(started, ran_on.device) if not number else None,
+                    lengths=count_lengths(tokens, over, lost=window.texts.segments is None) if not number else {},
                 )
             )
+
+    def _prediction_error(self, started: StartedBatch, device: str) -> float | None:
+        """How far the predicted memory was off; None if it was not measured, or while it is learned."""
+        if not (started.measured_bytes and started.predicted_bytes and self._done.is_settled(device)):
+            return None
+        return abs(started.predicted_bytes - started.measured_bytes) / started.measured_bytes
 
     def counted(self, texts: int, words: int, seconds: float) -> None:
         """The words of some texts were counted, on the host."""
@@ -155,6 +177,7 @@ class PassEvents:
                 forward_seconds=seconds,
                 memory_before=memory,
                 memory=memory,
+                began=time.time() - seconds,
             )
         )
 
@@ -220,6 +243,7 @@ class PassEvents:
                 longest_tokens=self.overlong.longest_tokens,
                 tokens_lost=0 if pools else self.overlong.tokens_over,
                 lost_most=() if pools else tuple(lost_most),
+                lease_ids=tuple(self._leases),
                 seconds=seconds,
             )
         )
@@ -230,7 +254,14 @@ class _Done:
 
     def __init__(self) -> None:
         self.result = TaskResult()
+        self._measured: Counter[str] = Counter()
         self._lock = OrderedLock("done", Rank.COUNTS)
+
+    def is_settled(self, device: str) -> bool:
+        """Count a batch whose memory was measured; whether the device had enough of them before it."""
+        with self._lock:
+            self._measured[device] += 1
+            return self._measured[device] > LEARNING_BATCHES
 
     def add(self, rows: Mapping[str, int]) -> None:
         with self._lock:

@@ -71,6 +71,11 @@ class Placement:
             return f"{copies} {'copies' if copies > 1 else 'copy'}, on {names}{shared}"
         return f"weights on the host, streamed to {names}"
 
+    @property
+    def workers(self) -> int:
+        """One for each seat."""
+        return len(self.seats)
+
     def evict(self) -> list[str]:
         """Move every copy to the host and drop wrappers; gives what is left behind all the same, in words."""
         encoders = [encoder for encoder, _ in self.seats]
@@ -153,13 +158,16 @@ def _place_split(encoder: LoadedModel, devices: Sequence[Device], report: Report
 def _without_weights(
     encoder: LoadedModel, devices: Sequence[Device], report: Report
 ) -> list[tuple[LoadedModel, Device]]:
-    report(WEIGHTS_ON_HOST, {"device": devices[0].name, "weight_bytes": encoder.weight_bytes})
+    names = " and ".join(device.name for device in devices)
+    reason = f"{encoder.weight_bytes / 1e6:,.0f} MB of weights have no room on {names}"
+    report(WEIGHTS_ON_HOST, {"device": devices[0].name, "reason": reason, "weight_bytes": encoder.weight_bytes})
     return [(encoder, devices[0])]
 
 
 def _report_no_room(encoder: LoadedModel, device: Device, report: Report) -> None:
     room = device.snapshot().usable_bytes
-    details = {"device": device.name, "usable_bytes": room, "weight_bytes": encoder.weight_bytes}
+    reason = f"{encoder.weight_bytes / 1e6:,.0f} MB of weights, {room / 1e6:,.0f} MB of room"
+    details = {"device": device.name, "reason": reason, "usable_bytes": room, "weight_bytes": encoder.weight_bytes}
     report(DEVICE_WITHOUT_ROOM, details)
 
 

@@ -30,8 +30,8 @@ from ultimate_embedder.planning import (
     Rows,
     Stage,
     StepResult,
-    choose_mode,
     plan_stages,
+    settle_mode,
 )
 from ultimate_embedder.session import Session
 from ultimate_embedder.types import VectorSpec
@@ -201,17 +201,14 @@ def _choose_mode(
     executor: Executor,
     config: RunConfig,
 ) -> tuple[str, str]:
-    if len(works) == 1:
-        return "single", "there is one model"
-    if config.mode != "auto":
-        return config.mode, "asked for"
-    if not waiting:
-        return "exclusive", "all vectors are stored: nothing is to be encoded"
-    if len(waiting) == 1:
-        return "exclusive", f"only {waiting[0].name} has texts to encode"
-    cards = [room for room in rooms if room.has_ceiling]
-    needs = [executor.memory_need(plan) for plan in waiting] if cards else []
-    return choose_mode(needs, cards, share=config.companions == "share")
+    return settle_mode(
+        config.mode,
+        len(works),
+        [plan.name for plan in waiting],
+        [room for room in rooms if room.has_ceiling],
+        lambda: [executor.memory_need(plan) for plan in waiting],
+        share=config.companions == "share",
+    )
 
 
 def _run_stage(

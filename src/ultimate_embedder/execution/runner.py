@@ -29,6 +29,8 @@ from ultimate_embedder.execution.seat import Seat
 from ultimate_embedder.models import Encoder, LoadedModel, TokenizedTexts
 
 GUESSED_BYTES_PER_TOKEN = 64 * 1024  # for a model whose forward cannot be predicted, until one is measured
+KNOWN = "texts of this length had no room before"
+NO_WEIGHTS = "the weights have no room on the device"
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,14 @@ class BatchRunner:
         detour = self._detour(longest)
         if detour is not None:
             has_weights = detour.rung in NEED_NO_WEIGHTS or self._seat.bring_weights()
-            return self._climb(texts, rows, rungs_from(detour.rung) if has_weights else WITHOUT_WEIGHTS, detour)
+            rungs, why = (rungs_from(detour.rung), KNOWN) if has_weights else (WITHOUT_WEIGHTS, NO_WEIGHTS)
+            return self._climb(texts, rows, rungs, why, detour)
         if not self._seat.bring_weights():
-            return self._climb(texts, rows, WITHOUT_WEIGHTS)
+            return self._climb(texts, rows, WITHOUT_WEIGHTS, NO_WEIGHTS)
         fetch = self._try_whole(texts, rows, packed)
         if fetch is None:
             self._remember_failure(texts.lengths[rows], packed)
-            return self._climb(texts, rows, LADDER)
+            return self._climb(texts, rows, LADDER, "the whole batch ran out of memory")
         self.learned.forget_way(longest)
         return Launched(fetch, (RanOn(self._seat.device.name, self._seat.encoder.dtype, len(rows)),), whole=True)
 
@@ -107,7 +110,7 @@ class BatchRunner:
             return None
 
     def _climb(
-        self, texts: TokenizedTexts, rows: np.ndarray, rungs: tuple[Rung, ...], detour: Detour | None = None
+        self, texts: TokenizedTexts, rows: np.ndarray, rungs: tuple[Rung, ...], why: str, detour: Detour | None = None
     ) -> Launched:
         def too_large() -> None:
             if rungs is not LADDER:  # else it is remembered that the whole batch was too large
@@ -123,6 +126,7 @@ class BatchRunner:
             streaming=self._seat.streaming,
             companions=self._companions,
             too_large=too_large,
+            why=why,
         )
         climbed = climb(situation, rungs, self._report)
         if climbed.rung in LASTING:
@@ -134,14 +138,19 @@ class BatchRunner:
     def _remember_failure(self, lengths: np.ndarray, packed: bool) -> None:
         allowed = self.learned.remember_failure(self.predicted_bytes(lengths, packed))
         if allowed is not None:
-            before, after = (each.activation_bytes for each in allowed)
+            longest = int(lengths.max())
+            before, after = (
+                {"rows": self.learned.most_rows(longest, packed, each), "activation_bytes": each.activation_bytes}
+                for each in allowed
+            )
             self._report(
                 BATCH_REDUCED_AFTER_OOM,
                 {
+                    "reason": f"{len(lengths)} x {longest} tokens ran out of memory",
                     "rows": len(lengths),
-                    "longest": int(lengths.max()),
-                    "before": {"activation_bytes": before},
-                    "after": {"activation_bytes": after},
+                    "longest": longest,
+                    "before": before,
+                    "after": after,
                 },
             )
 

@@ -52,7 +52,8 @@ class Seat:
         if not move(self.encoder, self.device):
             return False
         if not self._expected:
-            self._report(WEIGHTS_BACK, {"weight_bytes": self.encoder.weight_bytes})
+            details = {"weight_bytes": self.encoder.weight_bytes}
+            self._report(WEIGHTS_BACK, {"reason": f"{self.device.name} has room for them again", **details})
         self._expected = False
         return True
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ultimate_embedder.batching import Batch, Layout
-from ultimate_embedder.devices import Device
+from ultimate_embedder.batching import Allowance, Batch, Decision
+from ultimate_embedder.devices import Device, DeviceClock
 from ultimate_embedder.execution.batches import EncodedBatch, StartedBatch
 from ultimate_embedder.execution.checking import OverflowWatch, VectorCheck, default_check
 from ultimate_embedder.execution.ladder import (
@@ -23,10 +24,11 @@ from ultimate_embedder.execution.learned import Learned
 from ultimate_embedder.execution.runner import BatchRunner
 from ultimate_embedder.execution.seat import Seat
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.models import LoadedModel, TokenizedTexts, aligned_length
+from ultimate_embedder.models import LoadedModel, TokenizedTexts
 from ultimate_embedder.types import MemorySnapshot
 
 NO_ROOM = "the device has no room for the whole batch"
+SHORTER = "the texts are shorter: the whole batch has room"
 
 
 class Worker:
@@ -71,6 +73,7 @@ class Worker:
         self._memory_now: MemorySnapshot | None = None  # as the batch that comes next was cut by
         self._runner = BatchRunner(self._seat, fp32_encoder, report, companions, learned)
         self._idle_since = device.mark()
+        self._clock = DeviceClock(self._idle_since)
 
     @property
     def device(self) -> Device:
@@ -120,18 +123,19 @@ class Worker:
         """Wait for a batch and check its vectors; what is unusable is computed again."""
         vectors = started.fetch()
         seconds = started.ended.seconds_since(started.begun)
+        began = started.clock.began(started.begun, seconds)
         checked = self._check.check(started, vectors)
         waited = started.begun.seconds_since(started.idle_since)
-        return EncodedBatch(started, checked.vectors, checked.bad, checked.fp32_rows, waited, seconds)
+        return EncodedBatch(started, checked.vectors, checked.bad, checked.fp32_rows, waited, seconds, began)
 
-    def pause(self) -> bool:
+    def pause(self, reason: str) -> bool:
         """Take the weights off the device until there is room for them; False if there were none."""
         with self._busy:
             if not self._seat.take_weights():
                 return False
             self.pauses += 1
         details = {"device": self.device.name, "weight_bytes": self._seat.encoder.weight_bytes}
-        self._report(COMPANION_PAUSED, details)
+        self._report(COMPANION_PAUSED, {"reason": reason, **details})
         return True
 
     def release_weights(self) -> None:
@@ -140,16 +144,18 @@ class Worker:
             if self.device.has_ceiling and self._seat.take_weights(on_purpose=True):
                 self.device.release_workspaces()
 
-    def move_away(self) -> bool:
+    def move_away(self, reason: str) -> bool:
         """Leave the device for the first refuge with room, else for the CPU."""
         with self._busy:
             before = self.device
             refuge = self._seat.move_away(self._refuges, self._fp32_encoder)
             self._idle_since = self.device.mark()
+            self._clock = DeviceClock(self._idle_since)
             self._runner.forget()
             self._memory_now = None
         self._report(
-            COMPANION_TO_GPU if refuge else COMPANION_TO_CPU, {"before": before.name, "after": self.device.name}
+            COMPANION_TO_GPU if refuge else COMPANION_TO_CPU,
+            {"reason": reason, "before": before.name, "after": self.device.name},
         )
         return True
 
@@ -163,25 +169,35 @@ class Worker:
 
     def _rows_that_fit(self, batch: Batch, planned_rows: int) -> int:
         self._memory_now = self.device.hold_ceiling()
+        before = self.learned.allowance
         decision = self.learned.allow(self._memory_now)
-        layout: Layout = "packed" if self._packs else "padded"
-        allowed = decision.allowance.activation_bytes
-        length = batch.longest if self._packs else aligned_length(batch.longest)
-        fit = self.learned.memory.most_rows(length, allowed, layout) * self.device.lanes
+        fit = self._most_rows(batch, decision.allowance)
         reduced = fit < len(batch.rows)
         if reduced != self._reduced and (reduced or len(batch.rows) == planned_rows):
             self._reduced = reduced
             self._report(
-                BATCH_REDUCED if reduced else BATCH_GROWN,
-                {
-                    "reason": decision.reason if decision.action == "shrink" or not reduced else NO_ROOM,
-                    "longest": batch.longest,
-                    "planned_rows": planned_rows,
-                    "rows": min(fit, planned_rows),
-                    "activation_bytes": allowed,
-                },
+                BATCH_REDUCED if reduced else BATCH_GROWN, self._details(batch, planned_rows, before, decision, fit)
             )
         return fit
+
+    def _most_rows(self, batch: Batch, allowance: Allowance) -> int:
+        return self.learned.most_rows(batch.longest, self._packs, allowance) * self.device.lanes
+
+    def _details(
+        self, batch: Batch, planned_rows: int, before: Allowance | None, decision: Decision, fit: int
+    ) -> dict[str, Any]:
+        """Why batches are smaller, or not any more; `rows_before` and `rows` are of the same length."""
+        reduced = fit < len(batch.rows)
+        changed = decision.action == ("shrink" if reduced else "grow")
+        known = planned_rows if before is None else min(planned_rows, self._most_rows(batch, before))
+        return {
+            "reason": decision.reason if changed else NO_ROOM if reduced else SHORTER,
+            "longest": batch.longest,
+            "planned_rows": planned_rows,
+            "rows_before": planned_rows if reduced and not changed else known,
+            "rows": min(fit, planned_rows),
+            "activation_bytes": decision.allowance.activation_bytes,
+        }
 
     def _start(self, texts: TokenizedTexts, batch: Batch, planned_rows: int) -> StartedBatch:
         device, idle_since = self.device, self._idle_since
@@ -214,6 +230,7 @@ class Worker:
             idle_since=idle_since,
             begun=begun,
             ended=self._idle_since,
+            clock=self._clock,
         )
 
     def _is_packed(self, texts: TokenizedTexts, rows: np.ndarray) -> bool:

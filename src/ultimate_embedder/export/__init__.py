@@ -14,11 +14,18 @@ from ultimate_embedder.export.formats import (
     sparse_exports,
 )
 from ultimate_embedder.export.journal import journal_problems, read_export_journal
-from ultimate_embedder.export.origin import read_origin
+from ultimate_embedder.export.origin import VectorOrigin, read_origin
 from ultimate_embedder.export.payloads import PAYLOAD_NAMES
 from ultimate_embedder.export.points import Points, point_id, row_vector, target_collection_name
 from ultimate_embedder.export.room import measure_payloads
-from ultimate_embedder.export.server.options import UPLOAD_OUTPUT, UploadConfig, make_upload_config
+from ultimate_embedder.export.server.options import (
+    EXAMPLE_URL,
+    UPLOAD_OUTPUT,
+    ServerAddress,
+    UploadConfig,
+    make_upload_config,
+    server_address,
+)
 from ultimate_embedder.export.server.report import UploadReport
 from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
@@ -28,11 +35,15 @@ from ultimate_embedder.export.write import (
 )
 
 if TYPE_CHECKING:
+    from ultimate_embedder.export.mapped import read_vectors
     from ultimate_embedder.export.points_file import PointsFile
+    from ultimate_embedder.export.server.calls import Server
+    from ultimate_embedder.export.server.connection import connect
     from ultimate_embedder.export.server.upload import upload_points
 
 __all__ = [
     "DEFAULT_EXPORTS",
+    "EXAMPLE_URL",
     "EXPORTS",
     "EXPORT_KINDS",
     "PAYLOAD_NAMES",
@@ -43,10 +54,14 @@ __all__ = [
     "ExportState",
     "Points",
     "PointsFile",
+    "Server",
+    "ServerAddress",
     "UploadConfig",
     "UploadReport",
     "UploadState",
+    "VectorOrigin",
     "check_export",
+    "connect",
     "drop_damaged_upload_state",
     "estimate_export_bytes",
     "find_export",
@@ -60,7 +75,9 @@ __all__ = [
     "read_origin",
     "read_sparse_facts",
     "read_uploads",
+    "read_vectors",
     "row_vector",
+    "server_address",
     "sparse_exports",
     "target_collection_name",
     "upload_points",
@@ -68,7 +85,13 @@ __all__ = [
 ]
 
 # imported on first use: qdrant-client takes a second to import, pyarrow a tenth, and --help needs neither
-_MODULES = {"PointsFile": "points_file", "upload_points": "server.upload"}
+_MODULES = {
+    "PointsFile": "points_file",
+    "Server": "server.calls",
+    "connect": "server.connection",
+    "read_vectors": "mapped",
+    "upload_points": "server.upload",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,13 @@ class Points:
         self._table = table
         self._fused = vectors
         self._kept = vectors.holds(table.keys)
+        self._tell: Callable[[int], None] | None = None
+
+    def telling(self, tell: Callable[[int], None]) -> Points:
+        """The same points; `tell` hears after each block how many were taken, whenever they are read."""
+        points = copy.copy(self)
+        points._tell = tell
+        return points
 
     def __len__(self) -> int:
         return int(self._kept.sum())
@@ -128,9 +136,14 @@ class Points:
 
     def blocks(self) -> Iterator[PointBlock]:
         """Yield the points block by block; raises `StoppedError` if the run must stop."""
+        taken = 0
         for rows in self._table.blocks(self._kept):
             self.stop.check()
-            yield self._join(rows)
+            block = self._join(rows)
+            yield block
+            taken += len(block)
+            if self._tell is not None:
+                self._tell(taken)
 
     def batches(self) -> Iterator[tuple[list[str], NamedVectors, list[dict[str, Any]]]]:
         """Yield point ids, vectors by name and payloads, as `PointsFile` does."""

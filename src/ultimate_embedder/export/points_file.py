@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,15 @@ class PointsFile:
         for batch in self._read(rows, ["point_id", "chunk_id"]):
             yield self._point_ids(batch.column("point_id").to_pylist(), batch.column("chunk_id").to_pylist())
 
+    def texts_by_id(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the ids of chunks and their texts, `rows` at a time."""
+        for batch in self._read(rows, ["chunk_id", "text"]):
+            with _in_words(self.path):
+                ids, texts = (batch.column(name).to_pylist() for name in ("chunk_id", "text"))
+                if not all(isinstance(value, str) for value in (*ids, *texts)):
+                    raise _DamagedError("a chunk_id or a text is missing")
+            yield ids, texts
+
     def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
         start = 0
@@ -121,23 +130,69 @@ class PointsFile:
     def read_vectors(self, name: str, rows: int) -> np.ndarray:
         """All vectors of one name, a row for each point; read `rows` at a time."""
         (spec,) = (each for each in self.vectors if each.name == name)
-        column = vector_column(name)
         vectors = np.empty((self.points, spec.dim or 0), np.float32)
+        start = 0
+        for block in self.vector_blocks(name, rows):
+            vectors[start : start + len(block)] = block
+            start += len(block)
+        return vectors
+
+    def texts(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield chunk ids and texts, `rows` at a time or fewer."""
+        for batch in self._read(rows, ["chunk_id", "text"]):
+            with _in_words(self.path):
+                batch.validate(full=True)
+                ids, texts = batch.column("chunk_id").to_pylist(), batch.column("text").to_pylist()
+                if not all(isinstance(value, str) for value in (*ids, *texts)):
+                    raise _DamagedError("a chunk_id or text is missing")
+            yield ids, texts
+
+    def vector_blocks(self, name: str, rows: int) -> Iterator[np.ndarray]:
+        """Yield the vectors of one name, `rows` at a time or fewer."""
+        (spec,) = (each for each in self.vectors if each.name == name)
+        column = vector_column(name)
         start = 0
         for batch in self._read(rows, [column]):
             with _in_words(self.path, start):
-                vectors[start : start + len(batch)] = _matrix(batch.column(column), spec)
+                yield _matrix(batch.column(column), spec)
             start += len(batch)
-        return vectors
 
     def read_sparse(self, name: str, rows: int) -> SparseVectors:
         """All sparse vectors of one name, a row for each point; read `rows` at a time."""
-        parts, start = [], 0
+        return join_sparse(list(self.sparse_blocks(name, rows)))
+
+    def sparse_blocks(self, name: str, rows: int) -> Iterator[SparseVectors]:
+        """Yield the sparse vectors of one name, `rows` at a time or fewer."""
+        start = 0
         for batch in self._read(rows, list(sparse_columns(name))):
             with _in_words(self.path, start):
-                parts.append(_sparse_rows(batch, name))
+                vectors = _sparse_rows(batch, name)
+            yield vectors
             start += len(batch)
-        return join_sparse(parts)
+
+    def payload_batches(self, rows: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the payloads alone, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, list(COLUMNS)):
+            with _in_words(self.path, start):
+                payloads = self._payloads(self._columns(batch))
+            yield payloads
+            start += len(batch)
+
+    def read_payloads(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """The payloads of some rows, in their order; only the row groups that hold them are read."""
+        found: dict[int, dict[str, Any]] = {}
+        with _in_words(self.path), pq.ParquetFile(self.path, page_checksum_verification=True) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                mine = sorted({row for row in rows if start <= row < end})
+                if mine:
+                    table = file.read_row_group(group, columns=list(COLUMNS)).take([row - start for row in mine])
+                    lists = self._columns(table)
+                    found |= dict(zip(mine, self._payloads(lists), strict=True))
+                start = end
+        return [found[row] for row in rows]
 
     def read_chunks(self) -> pa.Table:
         """Everything but the vectors."""
@@ -145,6 +200,16 @@ class PointsFile:
             every = pq.read_schema(self.path).names
             names = [name for name in every if not is_vector_column(name) and not is_sparse_column(name)]
             return pq.read_table(self.path, columns=names, page_checksum_verification=True)
+
+    def chunk_batches(self, rows: int, columns: list[str]) -> Iterator[dict[str, list[Any]]]:
+        """Yield these columns of the chunks, as lists, `rows` at a time or fewer."""
+        start = 0
+        for batch in self._read(rows, columns):
+            with _in_words(self.path, start):
+                batch.validate(full=True)
+                lists = {name: batch.column(name).to_pylist() for name in columns}
+            yield lists
+            start += len(batch)
 
     def _read(self, rows: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         with _in_words(self.path):
@@ -163,14 +228,22 @@ class PointsFile:
                 yield batch
 
     def _join(self, batch: pa.RecordBatch) -> Batch:
-        batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
         vectors = {spec.name: _vectors(batch, spec) for spec in self.vectors}
+        lists = self._columns(batch)
+        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
+        return ids, vectors, self._payloads(lists)
+
+    def _columns(self, batch: pa.RecordBatch | pa.Table) -> dict[str, list[Any]]:
+        batch.validate(full=True)  # texts that are no UTF-8, offsets that lie
         lists = {name: batch.column(name).to_pylist() for name in COLUMNS}
         for name, values in lists.items():
             if name not in OPTIONAL_VALUES and not all(isinstance(value, str) for value in values):
                 raise _DamagedError(f"a {name} is missing, or no text")
-        ids = self._point_ids([str(uuid.UUID(value)) for value in lists["point_id"]], lists["chunk_id"])
-        return ids, vectors, [self.kind.payload(_chunk(lists, row, self.collection)) for row in range(len(batch))]
+        return lists
+
+    def _payloads(self, lists: dict[str, list[Any]]) -> list[dict[str, Any]]:
+        rows = range(len(lists["chunk_id"]))
+        return [self.kind.payload(_chunk(lists, row, self.collection)) for row in rows]
 
     def _point_ids(self, plain: list[str], chunk_ids: list[str]) -> list[str]:
         if self.kind is PLAIN:

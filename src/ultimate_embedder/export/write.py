@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.errors import OutputError
-from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Warned
+from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Interval, PointsExported, Warned
 from ultimate_embedder.export.check import check_export, describe_bytes, keep_changes
 from ultimate_embedder.export.format import ExportFormat
 from ultimate_embedder.export.formats import EXPORTS, find_export
@@ -152,6 +152,7 @@ def _replace(
 ) -> None:
     """Write an export in the place of an earlier one; what others have changed in that is kept beside it."""
     kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
+    points = points.telling(_progress(export.kind, points, emit))
     try:
         if graph and export.write_with_graph:
             export.write_with_graph(points, path, graph, emit)
@@ -165,3 +166,14 @@ def _replace(
         raise
     if kept:
         emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))
+
+
+def _progress(kind: str, points: Points, emit: Emit) -> Callable[[int], None]:
+    """What tells now and then how many points are written."""
+    interval, total = Interval(), len(points)
+
+    def tell(written: int) -> None:
+        if interval.is_over():
+            emit(PointsExported(collection=points.collection, kind=kind, points=written, total=total))
+
+    return tell

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.batching import plan_batches
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.devices import CpuDevice
-from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, SegmentCutter, find_spec, load_encoder, model_name, resolve_model
+from ultimate_embedder.events import Emit, ModelLoadStarted
+from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded
+from ultimate_embedder.find.same_model import encode_texts, find_same_model
+from ultimate_embedder.find.sparse import SparseQueryEncoder, load_sparse_query
+from ultimate_embedder.models import Encoder, SegmentCutter, load_encoder
 from ultimate_embedder.output import Output
-from ultimate_embedder.summary import CollectionSummary, ModelSummary, RunSummary
-from ultimate_embedder.types import ModelKind, ResolvedModel
-from ultimate_embedder.vectors import Candidate, Fusion, plan_fusion, pool_largest, pool_texts, shorten
+from ultimate_embedder.sparse import SparseVectors
+from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.types import UNNAMED, SparseFacts
+from ultimate_embedder.vectors import Fusion, shorten
 
 
 @dataclass(frozen=True)
@@ -42,102 +44,79 @@ class QueryEncoder:
         return self.fusion.fuse(truncated)
 
 
+class QueryModels:
+    """The models of an output, on the CPU: each is found and loaded when it is first needed, and kept."""
+
+    def __init__(
+        self,
+        summary: RunSummary | None,
+        access: HubAccess,
+        folders: Sequence[str] = (),
+    ) -> None:
+        """`folders` are where models may be that the summary names in other places."""
+        self._summary = summary
+        self._access = access
+        self._folders = tuple(folders)
+        self._encoders: dict[RecordedModel, Encoder] = {}
+        self._sparse: dict[SparseFacts, SparseQueryEncoder] = {}
+
+    def encoder(self, model: RecordedModel, emit: Emit = lambda event: None) -> Encoder:
+        """The model that made vectors; raises `ModelError` if it is not on this machine, or has changed."""
+        if model not in self._encoders:
+            emit(ModelLoadStarted(model=model.name))
+            found = find_same_model(model.name, model.digest, self._summary, self._access, emit, self._folders)
+            self._encoders[model] = load_encoder(
+                found, "float32", "cpu", model.max_tokens, self._access.trusted, token_cap=model.token_cap
+            )
+        return self._encoders[model]
+
+    def sparse_encoder(self, facts: SparseFacts, emit: Emit = lambda event: None) -> SparseQueryEncoder:
+        """What encodes queries for a sparse vector; for BM25 no model is needed."""
+        if facts not in self._sparse:
+            if facts.bm25 is None:
+                emit(ModelLoadStarted(model=facts.model))
+            self._sparse[facts] = load_sparse_query(facts, self._summary, self._access, emit, self._folders)
+        return self._sparse[facts]
+
+    def load(self, recorded: RecordedVectors, names: Collection[str], emit: Emit = lambda event: None) -> None:
+        """Load the models that made the vectors of these names."""
+        for model in _makers(recorded, names):
+            self.encoder(model, emit)
+        for facts in recorded.sparse:
+            if facts.name in names:
+                self.sparse_encoder(facts, emit)
+
+    def encode_query(
+        self, text: str, recorded: RecordedVectors, names: Collection[str]
+    ) -> dict[str, np.ndarray | SparseVectors]:
+        """Vectors of a query by name; sparse ones have one row."""
+        needed = _makers(recorded, names)
+        vectors = [self._encode(model, text) for model in needed]
+        fused = recorded.fusion.fuse(vectors) if UNNAMED in names else {}
+        dense = fused or {model.name: each for model, each in zip(needed, vectors, strict=True)}
+        sparse = [facts for facts in recorded.sparse if facts.name in names]
+        return {
+            **{name: each[0] for name, each in dense.items()},
+            **{facts.name: self.sparse_encoder(facts).encode_query(text) for facts in sparse},
+        }
+
+    def _encode(self, model: RecordedModel, text: str) -> np.ndarray:
+        vectors = encode_texts(self.encoder(model).for_queries(), [text])
+        return shorten(vectors, model.dim) if model.dim is not None else vectors
+
+
+def _makers(recorded: RecordedVectors, names: Collection[str]) -> list[RecordedModel]:
+    return [model for model in recorded.models if UNNAMED in names or model.name in names]
+
+
 def open_query_encoder(output: Output, collection: str, access: HubAccess) -> QueryEncoder:
-    """Load the models and the fusion of a collection, from the last run's summary; raises if a model has changed."""
-    summary = output.read_summary()
-    if summary is None or summary.options is None:
-        raise UsageError(
-            f"{output.folder} has no summary of a finished run, which is needed to encode queries. "
-            "Run the same embed command again: stored vectors are reused."
-        )
-    options, entry = summary.options, _collection_summary(output, summary, collection)
-    encoders = [
-        load_encoder(
-            resolve_same_model(model.model, model.digest, summary, access),
-            "float32",
-            "cpu",
-            options.max_tokens,
-            access.trusted,
-            token_cap=options.token_cap,
-        )
-        for model in entry.dense_models
-    ]
-    pools = options.overlong == "pool"
-    cutters = tuple(SegmentCutter(encoder, options.overlap) if pools else None for encoder in encoders)
-    return QueryEncoder(tuple(encoders), summary_fusion(summary, entry), options.dim, cutters)
+    """Load the models and the fusion of a collection; raises if one is not here, or has changed."""
+    recorded = read_recorded(output, collection)
+    models = QueryModels(output.try_summary()[0], access)
+    encoders = tuple(map(models.encoder, recorded.models))
+    cutters = tuple(map(_cutter, recorded.models, encoders))
+    return QueryEncoder(encoders, recorded.fusion, recorded.models[0].dim, cutters)
 
 
-def summary_fusion(summary: RunSummary, collection: CollectionSummary) -> Fusion:
-    """The fusion of a collection."""
-    members = [
-        Candidate(each.model, each.weight, each.dim, spec.matryoshka_dims if spec else ())
-        for each in collection.dense_passes
-        for spec in [find_spec(each.model)]
-    ]
-    return plan_fusion(summary.options.fusion if summary.options else "named", members)
-
-
-def resolve_same_model(
-    name: str, digest: str, summary: RunSummary | None, access: HubAccess, kind: ModelKind = "embedder"
-) -> ResolvedModel:
-    """Find the model of a pass, by the path in the summary or by name; its files must not have changed."""
-    differs, problems = False, []
-    words = [*_words(name, digest, summary), *([name] if find_spec(name) else [])]
-    if not words:
-        raise ModelError(f"{name} is not in the registry, and there is no summary with its path")
-    for word in dict.fromkeys(words):
-        try:
-            model = resolve_model(word, access, kind=kind)
-        except ModelError as error:
-            problems.append(error)
-            continue
-        if model.digest == digest:
-            return model
-        differs = True
-    if differs:
-        raise ModelError(f"{name} on this machine is not the model of these vectors (its files differ)")
-    raise problems[0]
-
-
-def encode_texts(
-    encoder: Encoder, texts: Sequence[str], dim: int | None = None, cutter: SegmentCutter | None = None
-) -> np.ndarray:
-    """Vectors of texts from one model, on the CPU, cut to `dim`; with a `cutter`, long texts are pooled."""
-    tokenized = encoder.tokenize(texts)
-    if cutter is not None:
-        tokenized = cutter.in_segments(texts, tokenized)
-    vectors = np.empty((len(tokenized.rows), encoder.dim), np.float32)
-    for batch in plan_batches(tokenized.lengths, CpuDevice().fixed_budget_tokens or 1):
-        vectors[batch.rows] = encoder.forward(encoder.batch(tokenized, batch.rows)).cpu().numpy()
-    vectors = shorten(vectors, dim) if dim is not None else vectors
-    if (segments := tokenized.segments) is None:
-        return vectors
-    if encoder.kind == "sparse":
-        return pool_largest(vectors, segments.text_of_row)
-    normalize = encoder.unit_norm or dim is not None
-    return pool_texts(vectors, segments.text_of_row, segments.weights, normalize=normalize)
-
-
-def _collection_summary(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:
-    for each in summary.collections:
-        if each.collection == collection and each.passes:
-            return each
-    raise UsageError(
-        f"the last run into {output.folder} has no vectors of {collection!r}, so its summary does not say how "
-        "they were computed. Run embed again for that collection, without --skip-existing."
-    )
-
-
-def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
-    """The names under which the last run may have found the model."""
-    if summary is None:
-        return []
-    models = [model for collection in summary.collections for model in collection.models if model.digest == digest]
-    options = summary.options
-    chosen = [each.name for each in options.models] if options else []
-    chosen += [each.model for each in options.sparse if each.model] if options else []
-    return [*map(_word, models), *(each for each in chosen if model_name(each) == name)]
-
-
-def _word(model: ModelSummary) -> str:
-    return model.path if model.source == "folder" else model.hub_id or model.model
+def _cutter(model: RecordedModel, encoder: Encoder) -> SegmentCutter | None:
+    return SegmentCutter(encoder, model.overlap) if model.pools else None

@@ -1,12 +1,14 @@
 """Registry, resolution, loading and encoding of models."""
 
 from ultimate_embedder.models.ask_hub import ask_hub
-from ultimate_embedder.models.attention import attention_in_pieces
+from ultimate_embedder.models.attention import attention_in_pieces, uses_attention
 from ultimate_embedder.models.backend import require_backend, use_backend
 from ultimate_embedder.models.bm25 import BM25, WordCounter, resolve_bm25
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
+from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
+from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
     NotApplicableError,
     chunked_feed_forward,
@@ -32,10 +34,13 @@ from ultimate_embedder.models.sparse_encoder import SparseModel, is_sparse_model
 from ultimate_embedder.models.streaming import LayerStream
 from ultimate_embedder.models.trust import is_trusted, require_trust
 from ultimate_embedder.models.vocabulary_head import small_pieces
+from ultimate_embedder.models.without_weights import load_without_weights
 
 __all__ = [
     "BM25",
+    "KNOWN_CONFIGS",
     "MODELS",
+    "DescribedModel",
     "Encoder",
     "LayerStream",
     "LoadedModel",
@@ -55,12 +60,14 @@ __all__ = [
     "check_max_tokens",
     "check_model",
     "chunked_feed_forward",
+    "describe_model",
     "find_spec",
     "is_sparse_model",
     "is_trusted",
     "load_encoder",
     "load_reranker",
     "load_sparse_model",
+    "load_without_weights",
     "locate_model",
     "model_name",
     "model_options",
@@ -80,5 +87,6 @@ __all__ = [
     "row_cosines",
     "small_pieces",
     "use_backend",
+    "uses_attention",
     "where_applicable",
 ]

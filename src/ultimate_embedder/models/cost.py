@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,11 @@ class ForwardCost:
         """Bytes read and written."""
         return sum(operation.moved_bytes for operation in self.operations)
 
+    def with_more(self, longer: ForwardCost, times: int) -> ForwardCost:
+        """The same with what `longer` has more than this, so many times: the kernels of further layers."""
+        more = Counter(longer.operations) - Counter(self.operations)
+        return ForwardCost(self.operations + tuple(more.elements()) * times)
+
     def seconds(self, flops_per_second: float, bytes_per_second: float, launch_seconds: float = 0.0) -> float:
         """Roofline: each kernel takes what its arithmetic or its bytes take, whichever is longer, and its launch."""
         return sum(
@@ -55,7 +61,7 @@ def count_forward(make: Callable[[], Callable[[], Any]]) -> ForwardCost:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    counter = _counter()
+    counter = operation_counter()
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode(False), torch.no_grad():
         run = make()
         with counter:
@@ -63,12 +69,13 @@ def count_forward(make: Callable[[], Callable[[], Any]]) -> ForwardCost:
     return ForwardCost(tuple(counter.operations))
 
 
-def _counter() -> Any:
+def operation_counter() -> Any:
+    """A dispatch mode of torch that collects the kernels of what runs within it in `operations`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     untyped_mode: Any = TorchDispatchMode
 
-    class Counter(untyped_mode):  # type: ignore[misc]
+    class OperationCounter(untyped_mode):  # type: ignore[misc]
         """Collects every operation that launches a kernel."""
 
         def __init__(self) -> None:
@@ -82,7 +89,10 @@ def _counter() -> Any:
                 self.operations.append(operation)
             return result
 
-    return Counter()
+        def ignore(self, tensor: Any) -> None:
+            """Nothing: what exists before launches no kernel."""
+
+    return OperationCounter()
 
 
 def _operation(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Operation | None:

@@ -12,7 +12,7 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import DownloadError, ModelError
 from ultimate_embedder.events import Emit, ModelFetchStarted
 from ultimate_embedder.files import atomic_file, write_json
-from ultimate_embedder.models.hub_cache import FILE_LISTS, HubFile, problems_of, repo_folder
+from ultimate_embedder.models.hub_cache import FILE_LISTS, HubFile, file_problems, problems_of, repo_folder
 from ultimate_embedder.models.hub_client import HubClient, file_damage
 from ultimate_embedder.models.paths import collision, file_problem, inside, require_own_folders, shown
 from ultimate_embedder.models.registry import name_to_pull
@@ -26,6 +26,7 @@ SKIPPED = (
     "optimizer.pt", "*.parquet", "*.csv",
 )  # fmt: skip
 CODE = ("*.py",)
+SAFETENSORS = "*.safetensors"
 OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 SPARE_BYTES = 64 << 20  # of the disk, for what is not part of the model
 
@@ -37,10 +38,21 @@ class Downloaded:
     path: Path
     commit: str
     retries: int
+    files: tuple[HubFile, ...]
+    """All that a load needs, also those that were not downloaded."""
 
 
-def download(spec: ModelSpec, access: HubAccess, emit: Emit) -> Downloaded:
-    """Download missing or damaged files of a model's current (or pinned) commit."""
+def is_weights(name: str) -> bool:
+    """Whether a file has weights of a model."""
+    return any(fnmatch.fnmatch(name, pattern) for pattern in (SAFETENSORS, *OTHER_WEIGHTS))
+
+
+def download(spec: ModelSpec, access: HubAccess, emit: Emit, *, weights: bool = True) -> Downloaded:
+    """Download missing or damaged files of a model's current (or pinned) commit.
+
+    Without `weights` only what describes the model: config, tokenizer. Then the snapshot is incomplete, and no
+    reference of the cache names it: a complete one that is there stays the one in use.
+    """
     client = HubClient(spec, access, emit)
     commit, everything = client.describe()
     trusted = is_trusted(spec, None, access.trusted)
@@ -53,31 +65,34 @@ def download(spec: ModelSpec, access: HubAccess, emit: Emit) -> Downloaded:
         )
     repo = repo_folder(access.download_folder, spec.hub_id)
     try:
-        _fetch_missing(client, repo, commit, files, emit, spec)
-        if spec.revision is None:
+        wanted = files if weights else [file for file in files if not is_weights(file.name)]
+        _fetch_missing(client, repo, commit, files, wanted, emit)
+        if spec.revision is None and weights:
             with atomic_file(repo / "refs" / "main") as ref:
                 ref.write(commit.encode())
     except OSError as error:
         raise ModelError(f"{spec.key} cannot be stored in {repo}: {error}. Delete that folder, or mend it.") from error
-    return Downloaded(repo / "snapshots" / commit, commit, client.retries)
+    return Downloaded(repo / "snapshots" / commit, commit, client.retries, tuple(files))
 
 
 def _fetch_missing(
-    client: HubClient, repo: Path, commit: str, files: Sequence[HubFile], emit: Emit, spec: ModelSpec
+    client: HubClient, repo: Path, commit: str, files: Sequence[HubFile], wanted: Sequence[HubFile], emit: Emit
 ) -> None:
-    snapshot = repo / "snapshots" / commit
+    """Fetch the `wanted` ones of a model's files."""
+    spec, snapshot = client.spec, repo / "snapshots" / commit
     require_own_folders(repo, ("blobs", "refs", FILE_LISTS, f"snapshots/{commit}"))
     require_own_folders(repo.parent, (f".locks/{repo.name}",))
     # the list of files is written first, so that an interrupted download is recognised
     write_json(repo / FILE_LISTS / f"{commit}.json", [dataclasses.asdict(file) for file in files])
-    missing = [file for file in files if _is_missing(inside(snapshot, file.name), file, repo / "blobs")]
+    missing = [file for file in wanted if _is_missing(inside(snapshot, file.name), file, repo / "blobs")]
     if missing:
         needed = sum(file.size_bytes for file in missing)
         _require_space(repo, needed, spec)
         emit(ModelFetchStarted(model=spec.key, files=len(missing), size_bytes=needed))
     for file in missing:
         client.fetch(file, commit)
-    if problems := list(problems_of(snapshot, files)):
+    check = problems_of if len(wanted) == len(files) else file_problems
+    if problems := list(check(snapshot, wanted)):
         raise ModelError(f"{spec.key} is incomplete after its download: {'; '.join(problems)}. Run the command again.")
 
 
@@ -113,7 +128,7 @@ def _require_space(repo: Path, needed_bytes: int, spec: ModelSpec) -> None:
 
 def select_files(files: Sequence[HubFile], with_code: bool = False) -> list[HubFile]:
     """The files that are needed to load a model: one format of the weights per folder, no other frameworks."""
-    has_safetensors = {_folder(file) for file in files if file.name.endswith(".safetensors")}
+    has_safetensors = {_folder(file) for file in files if fnmatch.fnmatch(file.name, SAFETENSORS)}
     chosen = []
     for file in files:
         skipped = SKIPPED + (() if with_code else CODE) + (OTHER_WEIGHTS if _folder(file) in has_safetensors else ())

@@ -17,6 +17,7 @@ from ultimate_embedder.errors import ModelError
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.attention import known_padding
 from ultimate_embedder.models.canary import CANARY
+from ultimate_embedder.models.cost import ForwardCost
 from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts, padded_length
 from ultimate_embedder.models.metadata import (
@@ -89,9 +90,15 @@ class Encoder(LoadedModel):
     def _query_tokenizer(self) -> Tokenizer:
         return Tokenizer(self.model, self.query_prompt, self.max_tokens)
 
-    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
+    def peak_bytes(
+        self, rows: int, length: int, capability: Capability | None, *, has_padding: bool | None = None
+    ) -> int:
         """Predicted peak memory of a forward of `rows` x `length` tokens, on a card, without weights."""
-        return self._peaks.peak_bytes(rows, length, capability)
+        return self._peaks.peak_bytes(rows, length, capability, has_padding=has_padding)
+
+    def forward_cost(self, rows: int, length: int, capability: Capability | None) -> ForwardCost:
+        """The kernels of a forward of `rows` x `length` tokens on a card, counted on tensors without bytes."""
+        return self._peaks.forward_cost(rows, length, capability, self.layers)
 
     @property
     def tokenizes(self) -> bool:
@@ -234,6 +241,13 @@ def load_encoder(
             )
     except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
+    return as_encoder(loaded, model, max_tokens, token_cap)
+
+
+def as_encoder(
+    loaded: SentenceTransformer, model: ResolvedModel, max_tokens: int | None, token_cap: int | None
+) -> Encoder:
+    """An encoder of a loaded model, with prompts and token limit from its files, the registry and the options."""
     loaded.eval()
     spec = model.spec
     return Encoder(

@@ -90,13 +90,18 @@ def problems_of(folder: Path, files: Sequence[HubFile] = ()) -> Iterator[str]:
     for link in folder.rglob("*"):
         if link.is_symlink() and not link.exists():
             yield f"{link.relative_to(folder)} is missing"
+    yield from file_problems(folder, files)
+    yield from _structural_problems(folder)
+
+
+def file_problems(folder: Path, files: Sequence[HubFile]) -> Iterator[str]:
+    """Yield which of these files are missing or have another size."""
     for file in files:
         path = folder / file.name
         if not path.is_file():
             yield f"{file.name} is missing"
         elif file.size is not None and path.stat().st_size != file.size:
             yield f"{file.name} has {path.stat().st_size} of {file.size} bytes"
-    yield from _structural_problems(folder)
 
 
 def read_file_list(repo: Path, commit: str) -> list[HubFile]:

@@ -61,7 +61,7 @@ class HubClient:
     """The calls to a hub for one model."""
 
     def __init__(self, spec: ModelSpec, access: HubAccess, emit: Emit) -> None:
-        self._spec = spec
+        self.spec = spec
         self._access = access
         self._emit = emit
         self._repo = repo_folder(access.download_folder, spec.hub_id)
@@ -71,15 +71,15 @@ class HubClient:
 
     def describe(self) -> tuple[str, list[HubFile]]:
         """The current commit of the model's revision, and its files."""
-        revision = f"/revision/{self._spec.revision}" if self._spec.revision else ""
-        url = f"{self._access.endpoint}/api/models/{self._spec.hub_id}{revision}?blobs=true"
+        revision = f"/revision/{self.spec.revision}" if self.spec.revision else ""
+        url = f"{self._access.endpoint}/api/models/{self.spec.hub_id}{revision}?blobs=true"
 
         def ask() -> tuple[str, list[HubFile]]:
             with _answer(url, {}) as response:
                 body = b"".join(_limited(response, MOST_BYTES, "its description of the model"))
-            return parse_model_info(body, self._spec.revision)
+            return parse_model_info(body, self.spec.revision)
 
-        return self._call(f"look up {self._spec.hub_id}", ask)
+        return self._call(f"look up {self.spec.hub_id}", ask)
 
     def fetch(self, file: HubFile, commit: str) -> None:
         """Download one file into the cache; resumes a partial download."""
@@ -90,10 +90,10 @@ class HubClient:
         blob = self._repo / "blobs" / file.blob
         lock = self._repo.parent / ".locks" / self._repo.name / f"{file.blob}.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
-        url = hf_hub_url(self._spec.hub_id, file.name, revision=commit, endpoint=self._access.endpoint)
+        url = hf_hub_url(self.spec.hub_id, file.name, revision=commit, endpoint=self._access.endpoint)
         with WeakFileLock(lock):  # huggingface_hub's lock: wait for other processes that download this file
             if not _is_whole(blob, file):
-                self._call(f"download {file.name} of {self._spec.key}", lambda: self._stream(url, blob, file))
+                self._call(f"download {file.name} of {self.spec.key}", lambda: self._stream(url, blob, file))
         _link(link, blob)
 
     def _stream(self, url: str, blob: Path, file: HubFile) -> None:
@@ -133,7 +133,7 @@ class HubClient:
         """Tell that bytes were received, a few megabytes at a time."""
         self._unreported += size_bytes
         if self._unreported >= REPORT_BYTES or at_once:
-            self._emit(ModelBytesFetched(model=self._spec.key, size_bytes=self._unreported))
+            self._emit(ModelBytesFetched(model=self.spec.key, size_bytes=self._unreported))
             self._unreported = 0
 
     def _call(self, what: str, call: Callable[[], Result]) -> Result:
@@ -153,7 +153,7 @@ class HubClient:
             problem = without_user(f"cannot {what} from {self._access.endpoint}: {words}")  # it is stored
             if not from_hub:  # of this machine, such as a full disk
                 raise ModelError(problem) from error
-            raise DownloadError(name_to_pull(self._spec), problem) from error
+            raise DownloadError(name_to_pull(self.spec), problem) from error
 
     def _temporary(self, error: BaseException) -> Temporary | None:
         passing = temporary(error)
@@ -165,13 +165,13 @@ class HubClient:
     def _failure(self, error: Exception) -> str:
         if self._has_answered or not _is_of_httpx(error, *UNREACHABLE_TRIES):
             return _describe_error(error)
-        return f"the hub cannot be reached ({_describe_error(error)}). {how_to_do_without_hub(self._spec)}"
+        return f"the hub cannot be reached ({_describe_error(error)}). {how_to_do_without_hub(self.spec)}"
 
     def _refusal(self, error: Exception) -> str:
         if not isinstance(error, _RefusedError):
             return f"{error}. Check that HF_ENDPOINT, if it is set, names the hub that you mean, or try again later."
-        if error.status == 404 and self._spec.revision:
-            return f"{error}. There is no commit {self._spec.revision}, or no such model."
+        if error.status == 404 and self.spec.revision:
+            return f"{error}. There is no commit {self.spec.revision}, or no such model."
         if error.status in (401, 403):
             hint = "Run 'hf auth login', and request access on the model's page."
             return f"{error}. There is no such model, or you have no access. {hint}"

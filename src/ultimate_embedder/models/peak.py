@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.locks import OrderedLock, Rank
+from ultimate_embedder.models.attention import known_padding
+from ultimate_embedder.models.cost import ForwardCost, operation_counter
 from ultimate_embedder.models.kernels import AttentionCall, is_fused, pretend_capability
 from ultimate_embedder.models.layers import few_layers
 from ultimate_embedder.models.loaded import ALIGNED_FROM
@@ -17,6 +19,7 @@ from ultimate_embedder.types import Capability
 if TYPE_CHECKING:
     import torch
 
+FEW_LAYERS = 2  # of a model: enough to predict the memory of all, as each layer needs the same
 ROUNDING_BYTES = 512  # allocation granularity of device allocators
 
 _predicting = OrderedLock("peak prediction", Rank.PEAK)  # one at a time: the fake tensor mode is global in torch
@@ -30,19 +33,51 @@ class PeakPredictor:
         self._model = model
         self._make_features = make_features
         self._skeleton: torch.nn.Module | None = None
-        self._known: dict[tuple[int, int, Capability | None], int] = {}
+        self._known: dict[tuple[int, int, Capability | None, bool | None], int] = {}
+        self._costs: dict[tuple[int, int, Capability | None, int], ForwardCost] = {}
 
-    def peak_bytes(self, rows: int, length: int, capability: Capability | None) -> int:
-        """Peak memory of a forward of `rows` x `length` tokens, without weights, on a card of that capability."""
-        point = (rows, length, capability)
+    def peak_bytes(
+        self, rows: int, length: int, capability: Capability | None, *, has_padding: bool | None = None
+    ) -> int:
+        """Peak memory of a forward of `rows` x `length` tokens, without weights, on a card of that capability.
+
+        `has_padding` is False for rows of one length, for which models often make no mask; None if it is not known.
+        """
+        point = (rows, length, capability, has_padding)
         if point not in self._known:
             with _predicting:
-                if self._skeleton is None:
-                    self._skeleton = _skeleton(self._model)
                 if point not in self._known:
-                    features = partial(self._make_features, rows, length)
-                    self._known[point] = _run_without_bytes(self._skeleton, features, capability)
+                    ledger = _ledger(capability)
+                    with known_padding(has_padding):
+                        self._run(ledger, rows, length, capability)
+                    self._known[point] = int(ledger.peak_bytes)
         return self._known[point]
+
+    def forward_cost(self, rows: int, length: int, capability: Capability | None, layers: int) -> ForwardCost:
+        """The kernels of a forward, counted with few of its `layers`: each has the same."""
+        point = (rows, length, capability, layers)
+        if point not in self._costs:
+            few = min(FEW_LAYERS, layers)
+            with _predicting:
+                cost = self._count(rows, length, capability, few)
+                if layers > few:
+                    cost = cost.with_more(self._count(rows, length, capability, few + 1), layers - few)
+            self._costs[point] = cost
+        return self._costs[point]
+
+    def _count(self, rows: int, length: int, capability: Capability | None, layers: int) -> ForwardCost:
+        counter = operation_counter()
+        self._run(counter, rows, length, capability, layers)
+        return ForwardCost(tuple(counter.operations))
+
+    def _run(
+        self, observer: Any, rows: int, length: int, capability: Capability | None, layers: int = FEW_LAYERS
+    ) -> None:
+        """Let `observer` see a forward; `_predicting` must be held."""
+        if self._skeleton is None:
+            self._skeleton = _skeleton(self._model)
+        features = partial(self._make_features, rows, length)
+        _run_without_bytes(self._skeleton, features, capability, observer, layers)
 
 
 def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
@@ -60,18 +95,21 @@ def _skeleton(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _run_without_bytes(
-    model: torch.nn.Module, make_features: Callable[[], dict[str, Any]], capability: Capability | None
-) -> int:
-    """The peak memory of a forward on fake tensors, which computes nothing and allocates nothing.
+    model: torch.nn.Module,
+    make_features: Callable[[], dict[str, Any]],
+    capability: Capability | None,
+    observer: Any,
+    layers: int,
+) -> None:
+    """Let `observer` see a forward on fake tensors, which computes nothing and allocates nothing.
 
     The fake tensors are on the CPU, where attention is one operator; the ledger counts what the card's kernel takes.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    ledger = _ledger(capability)
     with (
-        few_layers(model),
+        few_layers(model, layers),
         FakeTensorMode(allow_non_fake_inputs=True),
         torch.inference_mode(False),
         torch.no_grad(),
@@ -82,11 +120,10 @@ def _run_without_bytes(
             for name, tensor in [*model.named_parameters(), *model.named_buffers()]
         }
         for weight in weights.values():
-            ledger.ignore(weight)
-        with ledger:
+            observer.ignore(weight)
+        with observer:
             vectors = torch.func.functional_call(model, weights, (make_features(),))["sentence_embedding"].float()
             del vectors
-    return int(ledger.peak_bytes)
 
 
 def _ledger(capability: Capability | None) -> Any:

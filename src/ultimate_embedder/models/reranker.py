@@ -10,6 +10,7 @@ import numpy as np
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Emit
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.config_files import read_modules, read_object
 from ultimate_embedder.models.encoder import model_options
 from ultimate_embedder.models.imports import import_quickly
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 GUESSED_LIMIT = 512  # tokens of a pair, if the model has no limit
+MOST_CHARACTERS_PER_TOKEN = 64  # what is beyond would be truncated in any case, and takes long to tokenise
 WITHOUT_SCORES = ("Model", "ForMaskedLM")  # suffixes of architectures that are not rerankers
 
 
@@ -30,14 +32,61 @@ class Reranker(LoadedModel):
     """A cross-encoder: scores each pair of query and text independently."""
 
     output = "scores"
+    works_apart = True
+    """Whether several threads can use it at the same time."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        super().__init__(name, model)
+        self._tokenizing = OrderedLock(f"tokenizer of {name}", Rank.TOKENIZER)  # workers share it, and it has a state
+
+    @property
+    def limit(self) -> int:
+        """Tokens of a pair, at the most; a longer text is truncated."""
+        return min(self.model.max_seq_length or GUESSED_LIMIT, 1 << 20)
 
     def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
-        """Pairs of the query and each text, with their token lengths."""
-        limit = min(self.model.max_seq_length or GUESSED_LIMIT, 1 << 20)
-        encoded = self.model.tokenizer(
-            [query] * len(texts), list(texts), truncation=True, max_length=limit, verbose=False
-        )
-        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        """Pairs of the query and each text, with their token lengths, and how many tokens are beyond the limit."""
+        limit = self.limit
+        shorter = [text[: limit * MOST_CHARACTERS_PER_TOKEN] for text in texts]
+        with self._tokenizing:
+            encoded = self.model.tokenizer([query] * len(texts), shorter, truncation=False, verbose=False)
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]], int)
+        over = np.maximum(lengths - limit, 0)
+        return TokenizedTexts([(query, text) for text in shorter], np.minimum(lengths, limit), over)
+
+    def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
+        """The pairs as token ids, padded to the longest of them."""
+        tokens = int(texts.lengths[rows].sum())
+        padded = int(texts.lengths[rows].max()) * len(rows)
+        prompts, name = getattr(self.model, "prompts", {}), getattr(self.model, "default_prompt_name", None)
+        with self._tokenizing:
+            features = self.model.preprocess([texts.rows[row] for row in rows], prompt=prompts.get(name))
+        return TokenBatch(dict(features), tokens, padded)
+
+    def forward(self, batch: TokenBatch) -> torch.Tensor:
+        """One score per pair."""
+        import torch
+
+        place = self.device
+        inputs = {
+            name: value.to(place) if isinstance(value, torch.Tensor) else value
+            for name, value in batch.features.items()
+        }
+        with torch.inference_mode():
+            scores: torch.Tensor = self.model(inputs)[self.output].float()
+            if self.model.activation_fn is not None:
+                scores = self.model.activation_fn(scores)
+        return scores.reshape(len(scores), -1)
+
+
+class ListReranker(Reranker):
+    """A listwise reranker with its own `rerank` method, which reads all texts of a batch at once (jina-reranker-v3)."""
+
+    works_apart = False
+
+    def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
+        """Pairs with lengths estimated from characters, as the model tokenises them."""
+        lengths = np.array([(len(query) + len(text)) // 3 + 2 for text in texts])
         return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), int))
 
     def batch(self, texts: TokenizedTexts, rows: np.ndarray, packed: bool = False) -> TokenBatch:
@@ -45,23 +94,6 @@ class Reranker(LoadedModel):
         tokens = int(texts.lengths[rows].sum())
         padded = int(texts.lengths[rows].max()) * len(rows)
         return TokenBatch({"pairs": [texts.rows[row] for row in rows]}, tokens, padded)
-
-    def forward(self, batch: TokenBatch) -> torch.Tensor:
-        """One score per pair."""
-        import torch
-
-        pairs: list[Any] = batch.features["pairs"]
-        scores = self.model.predict(pairs, batch_size=len(pairs), show_progress_bar=False, convert_to_tensor=True)
-        return torch.as_tensor(scores).float().reshape(len(pairs), -1)
-
-
-class ListReranker(Reranker):
-    """A listwise reranker with its own `rerank` method, which reads all texts of a batch at once (jina-reranker-v3)."""
-
-    def pairs(self, query: str, texts: Sequence[str]) -> TokenizedTexts:
-        """Pairs with lengths estimated from characters, as the model tokenises them."""
-        lengths = np.array([(len(query) + len(text)) // 3 + 2 for text in texts])
-        return TokenizedTexts([(query, text) for text in texts], lengths, np.zeros(len(texts), int))
 
     def forward(self, batch: TokenBatch) -> torch.Tensor:
         """One score per text."""

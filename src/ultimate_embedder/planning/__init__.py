@@ -1,7 +1,24 @@
-"""What a run will do, as plain values: passes, mode, stages and steps. Pure; knows neither torch nor files."""
+"""What a run will do, as plain values: passes, mode, stages and steps; and what it will take: memory, time, cost.
+
+Pure; knows neither torch nor files.
+"""
 
 from typing import TYPE_CHECKING, Any
 
+from ultimate_embedder.planning.estimates import (
+    NOTHING,
+    Estimate,
+    Lane,
+    PassLoad,
+    Range,
+    Sessions,
+    Speed,
+    cost,
+    count_sessions,
+    in_turn,
+    pass_seconds,
+    together,
+)
 from ultimate_embedder.planning.modes import (
     MODES,
     Assignment,
@@ -10,8 +27,15 @@ from ultimate_embedder.planning.modes import (
     Mode,
     assign_devices,
     choose_mode,
+    settle_mode,
 )
 from ultimate_embedder.planning.precision import fp16_is_too_narrow
+from ultimate_embedder.planning.roofline import (
+    ROOFLINE_BASIS,
+    PeakRates,
+    batch_seconds,
+    launch_seconds,
+)
 from ultimate_embedder.planning.steps import (
     WINDOW_ROWS,
     Place,
@@ -26,39 +50,79 @@ from ultimate_embedder.planning.steps import (
 )
 
 if TYPE_CHECKING:
+    from ultimate_embedder.planning.forecast import (
+        BatchShape,
+        CardForecast,
+        CardRoom,
+        MemoryModels,
+        WeightBytes,
+        forecast_card,
+    )
     from ultimate_embedder.planning.passes import PassPlan, as_candidate, plan_passes
+    from ultimate_embedder.planning.speeds import find_records, speed_of, stage_seconds
 
 __all__ = [
     "MODES",
+    "NOTHING",
+    "ROOFLINE_BASIS",
     "WINDOW_ROWS",
     "Assignment",
+    "BatchShape",
+    "CardForecast",
+    "CardRoom",
     "DeviceRoom",
+    "Estimate",
+    "Lane",
+    "MemoryModels",
     "MemoryNeed",
     "Mode",
+    "PassLoad",
     "PassPlan",
+    "PeakRates",
     "Place",
+    "Range",
     "Rows",
+    "Sessions",
+    "Speed",
     "Stage",
     "Step",
     "StepResult",
     "Task",
     "TaskResult",
     "Turn",
+    "WeightBytes",
     "as_candidate",
     "assign_devices",
+    "batch_seconds",
     "choose_mode",
+    "cost",
+    "count_sessions",
+    "find_records",
+    "forecast_card",
     "fp16_is_too_narrow",
+    "in_turn",
+    "launch_seconds",
+    "pass_seconds",
     "plan_passes",
     "plan_stages",
+    "settle_mode",
+    "speed_of",
+    "stage_seconds",
+    "together",
 ]
 
-# imported on first use: --help wants the names of the modes, not what reads models
-_FROM_PASSES = ("PassPlan", "as_candidate", "plan_passes")
+# imported on first use: --help wants the names of the modes, not numpy or what reads models
+_LATER = {
+    "forecast": ("BatchShape", "CardForecast", "CardRoom", "MemoryModels", "WeightBytes", "forecast_card"),
+    "passes": ("PassPlan", "as_candidate", "plan_passes"),
+    "speeds": ("find_records", "speed_of", "stage_seconds"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM_PASSES:
-        from ultimate_embedder.planning import passes
+    for module, names in _LATER.items():
+        if name in names:
+            import importlib
 
-        return getattr(passes, name)
+            return getattr(importlib.import_module(f"ultimate_embedder.planning.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

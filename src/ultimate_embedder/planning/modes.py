@@ -5,7 +5,7 @@ Which device a companion gets, and what `auto` means, are pure functions of what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,6 +103,27 @@ def _why(
     if card == 0:
         return f"{nowhere}; it shares {cards[0].name} with the primary, as --companions share allows"
     return nowhere if not share else f"{nowhere}, and {cards[0].name} has no room beside the primary"
+
+
+def settle_mode(
+    asked: str,
+    passes: int,
+    waiting: Sequence[str],
+    cards: Sequence[DeviceRoom],
+    needs: Callable[[], Sequence[MemoryNeed]],
+    *,
+    share: bool = False,
+) -> tuple[str, str]:
+    """The mode of a collection, and why; `waiting` are the models that have texts to encode, `needs` what they take."""
+    if passes == 1:
+        return "single", "there is one model"
+    if asked != "auto":
+        return asked, "asked for"
+    if not waiting:
+        return "exclusive", "all vectors are stored: nothing is to be encoded"
+    if len(waiting) == 1:
+        return "exclusive", f"only {waiting[0]} has texts to encode"
+    return choose_mode(needs() if cards else [], cards, share=share)
 
 
 def choose_mode(needs: Sequence[MemoryNeed], cards: Sequence[DeviceRoom], *, share: bool = False) -> tuple[str, str]:

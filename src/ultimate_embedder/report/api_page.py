@@ -14,7 +14,22 @@ HEADER = """# Python API
 Everything below is imported from `ultimate_embedder`. [python.md](python.md) is a guide with examples. This page is
 generated from the docstrings (`make generated`).
 """
-NAMES = ("embed", "Embedder", "open_output", "OpenedOutput", "OpenedCollection", "upload", "RunSummary")
+NAMES = (
+    "embed",
+    "plan",
+    "Embedder",
+    "open_output",
+    "OpenedOutput",
+    "OpenedCollection",
+    "search",
+    "Hits",
+    "Hit",
+    "evaluate",
+    "upload",
+    "compare",
+    "RunSummary",
+    "Plan",
+)
 INHERITED = {
     "OpenedOutput": ("folder", "summary", "collections"),
     "OpenedCollection": ("folder", "name", "copy_qdrant", "qdrant"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterable
 
 from ultimate_embedder.summary import RejectionGroup
-from ultimate_embedder.types import Rejected
+from ultimate_embedder.types import Rejected, RejectedGroup
 
 MOST_GROUPS = 100  # reasons may contain keys of records, so that there may be any number of them
 LINE_SUFFIXES = (".jsonl", ".ndjson")  # files in which a record is a line, also if they are compressed
@@ -20,18 +22,40 @@ class RejectionGroups:
         self.listed: list[RejectionGroup] = []
         self._by_reason: dict[str, RejectionGroup] = {}
 
-    def add(self, rejected: Rejected) -> None:
-        """Count one. The first sentence of its reason is the reason, the rest is advice."""
-        reason, _, advice = rejected.reason.partition(". ")
-        without_numbers = _NUMBER.sub("N", reason)
-        if (group := self._by_reason.get(without_numbers)) is not None:
-            group.records += 1
-            group.reason = reason if reason == group.reason else without_numbers
+    def add(self, more: RejectedGroup) -> bool:
+        """Count some; False if there are too many reasons."""
+        key = reason_key(more.reason)
+        if (group := self._by_reason.get(key)) is not None:
+            group.records += more.records
+            group.reason = group.reason if more.reason == group.reason else key
         elif len(self.listed) < MOST_GROUPS:
-            place = {"file": rejected.file, "position": rejected.position}
-            group = RejectionGroup(records=1, reason=reason, advice=advice, **place)
-            self._by_reason[without_numbers] = group
-            self.listed.append(group)
+            self._by_reason[key] = RejectionGroup(**dataclasses.asdict(more))
+            self.listed.append(self._by_reason[key])
+        else:
+            return False
+        return True
+
+
+def as_group(rejected: Rejected) -> RejectedGroup:
+    """One record as a group. The first sentence of its reason is the reason, the rest is advice."""
+    reason, _, advice = rejected.reason.partition(". ")
+    return RejectedGroup(1, reason, advice, rejected.file, rejected.position)
+
+
+def joined_groups(groups: Iterable[RejectedGroup]) -> tuple[RejectedGroup, ...]:
+    """Those of one reason together."""
+    found: dict[str, RejectedGroup] = {}
+    for more in groups:
+        key = reason_key(more.reason)
+        known = found.get(key, dataclasses.replace(more, records=0))
+        reason = known.reason if known.reason == more.reason else key
+        found[key] = dataclasses.replace(known, records=known.records + more.records, reason=reason)
+    return tuple(found.values())
+
+
+def reason_key(reason: str) -> str:
+    """The reason without its numbers: those with equal keys are one."""
+    return _NUMBER.sub("N", reason)
 
 
 def in_words(group: RejectionGroup) -> str:

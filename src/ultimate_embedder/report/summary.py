@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
-import importlib.metadata
-import os
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from ultimate_embedder import events
-from ultimate_embedder._version import __version__
-from ultimate_embedder.report.rejections import RejectionGroups
+from ultimate_embedder.planned import Plan
+from ultimate_embedder.report.environment import describe_machine, find_versions
+from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
+from ultimate_embedder.report.plan_check import PlanCheck
+from ultimate_embedder.report.quota import mitigations_quota, records_quota
+from ultimate_embedder.report.rejections import RejectionGroups, as_group
+from ultimate_embedder.report.roll_up import began, mitigation_key, rolled_up
 from ultimate_embedder.summary import (
     Agreement,
     ChunkCounts,
     CollectionSummary,
+    DeviceSummary,
     DuplicateChunkId,
     ExportSummary,
     FusionSummary,
@@ -30,25 +33,14 @@ from ultimate_embedder.summary import (
     RejectedRecord,
     RunOptions,
     RunSummary,
+    SlowBatch,
     TelemetrySummary,
-    TruncatedChunk,
 )
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import ExportedFile
+from ultimate_embedder.types import ExportedFile, RejectedGroup
 
-LIBRARIES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "tokenizers",
-    "huggingface-hub",
-    "numpy",
-    "pyarrow",
-    "qdrant-edge-py",
-    "qdrant-client",
-)
-LEARNING_BATCHES = 10  # per device, excluded from the prediction error
-MOST_LISTED = 10_000  # more rejected records or duplicate ids are only counted here; events.jsonl has all
+MOST_LEASES = 10_000  # of a collection; events.jsonl has all
+SLOWEST = 8
 
 
 class SummaryBuilder:
@@ -58,17 +50,21 @@ class SummaryBuilder:
         """`telemetry_of` gives the telemetry of a collection, for a summary that has it."""
         self._telemetry_of = telemetry_of
         self.summary = RunSummary(
-            versions=_versions(),
-            machine=_machine(),
+            versions=find_versions(),
+            machine=describe_machine(),
             started_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         )
         self._collections: dict[str, CollectionSummary] = {}
         self._models: dict[str, ModelSummary] = {}
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
+            events.DeviceOpened: self._device_opened,
+            events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
+            events.ChunksRejected: self._chunks_rejected,
             events.IdDuplicated: self._id_duplicated,
+            events.IdsDuplicated: self._ids_duplicated,
             events.ChunksLoaded: self._chunks_loaded,
             events.ChunksSplit: self._chunks_split,
             events.ModelResolved: self._model_resolved,
@@ -76,31 +72,39 @@ class SummaryBuilder:
             events.ModelLoaded: self._model_loaded,
             events.ModeChosen: self._mode_chosen,
             events.LeaseAcquired: self._lease_acquired,
+            events.ModelPlaced: self._model_placed,
             events.LeaseReleased: self._lease_released,
             events.ModelEvicted: self._model_evicted,
             events.TurnFinished: self._turn_finished,
             events.PassStarted: self._pass_started,
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
+            events.BatchesEncoded: self._batches_encoded,
             events.PrecisionChecked: self._precision_checked,
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
             events.ExportWritten: self._export_written,
-            events.CompanionPlaced: self._mitigated,
+            events.CompanionPlaced: self._companion_placed,
             events.Mitigated: self._mitigated,
             events.Warned: self._warned,
-            events.ModelMissing: self._model_missing,
             events.CollectionSkipped: self._collection_skipped,
             events.CollectionFinished: self._collection_finished,
             events.RunFinished: self._run_finished,
         }
+        self._plan: PlanCheck | None = None
         self._rejections: dict[str, RejectionGroups] = {}
-        self._prediction_errors: dict[tuple[int, str], list[float]] = {}  # by pass and device
-        self._pass_began: dict[tuple[str | None, int], float] = {}  # passes that have not ended, and when they began
+        self._rejected, self._duplicates, self._mitigations = records_quota(), records_quota(), mitigations_quota()
+        self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
+        self._passes: dict[tuple[str, int], PassTotals] = {}
+        self._devices: dict[str, DeviceSummary] = {}
+        self._lease_began: dict[str, float] = {}
+        self._started: float | None = None
         self._model_seconds = 0.0  # loading time since the current collection started
 
     def __call__(self, event: events.Event) -> None:
         """Take one event."""
+        if self._plan is not None:
+            self._plan(event)
         if handler := self._handlers.get(type(event)):
             handler(event)
 
@@ -117,37 +121,61 @@ class SummaryBuilder:
         return self._collections[name]
 
     def _run_started(self, event: events.RunStarted) -> None:
-        self.summary.options = RunOptions.model_validate(event.options.as_dict())
-        self.summary.command = list(event.command)
+        options = event.options
+        self.summary.options = (
+            options if isinstance(options, RunOptions) else RunOptions.model_validate(options.as_dict())
+        )
+        self._started = event.timestamp
+        self.summary.command, self.summary.working_directory = list(event.command), event.working_directory
         self.summary.chunks = event.chunks
         self.summary.output = event.output
         self.summary.dry_run = event.options.dry_run
 
+    def _device_opened(self, event: events.DeviceOpened) -> None:
+        self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
+        self.summary.devices = list(self._devices.values())
+
+    def _plan_found(self, event: events.PlanFound) -> None:
+        self._plan = PlanCheck(Plan.model_validate(event.plan))
+
     def _collection_started(self, event: events.CollectionStarted) -> None:
+        if self._started is not None:
+            self.summary.seconds_by_stage.setdefault("start", max(0.0, event.timestamp - self._started))
         collection = self._of(event)
         collection.files = event.files
         # a fresh process goes on with it: it reads the chunks again, and what was encoded stays
         collection.chunks.rejected = collection.chunks.duplicate_ids = 0
         collection.rejected, collection.duplicate_ids = [], []
+        for quota in (self._rejected, self._duplicates):
+            quota.restart(event.collection)
         self._rejections[collection.collection] = groups = RejectionGroups()
         collection.rejected_by_reason = groups.listed
         self._model_seconds = 0.0
-        self._prediction_errors.clear()
 
     def _chunk_rejected(self, event: events.ChunkRejected) -> None:
+        if self._rejected.take(event.collection):
+            self._of(event).rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
+        self._count_rejected(event, 1, (as_group(event.rejected),))
+
+    def _chunks_rejected(self, event: events.ChunksRejected) -> None:
+        self._count_rejected(event, event.records, event.groups)
+
+    def _count_rejected(self, event: events.Event, records: int, more: tuple[RejectedGroup, ...]) -> None:
         collection = self._of(event)
-        collection.chunks.rejected += 1
-        if len(collection.rejected) < MOST_LISTED:
-            collection.rejected.append(RejectedRecord(**dataclasses.asdict(event.rejected)))
+        collection.chunks.rejected += records
         groups = self._rejections.setdefault(collection.collection, RejectionGroups())
-        groups.add(event.rejected)
+        for group in more:
+            groups.add(group)
         collection.rejected_by_reason = groups.listed
 
     def _id_duplicated(self, event: events.IdDuplicated) -> None:
         collection = self._of(event)
         collection.chunks.duplicate_ids += 1
-        if len(collection.duplicate_ids) < MOST_LISTED:
+        if self._duplicates.take(event.collection):
             collection.duplicate_ids.append(DuplicateChunkId(**dataclasses.asdict(event.duplicate)))
+
+    def _ids_duplicated(self, event: events.IdsDuplicated) -> None:
+        self._of(event).chunks.duplicate_ids += event.chunks
 
     def _chunks_loaded(self, event: events.ChunksLoaded) -> None:
         collection = self._of(event)
@@ -163,10 +191,7 @@ class SummaryBuilder:
         collection.seconds_by_stage["split"] = event.seconds
 
     def _model_resolved(self, event: events.ModelResolved) -> None:
-        fields = dataclasses.asdict(event)
-        self._models[event.model] = ModelSummary(
-            **{key: fields[key] for key in ModelSummary.model_fields if key in fields}
-        )
+        self._models[event.model] = ModelSummary(**_known(event, ModelSummary))
 
     def _model_missing(self, event: events.ModelMissing) -> None:
         self.summary.missing_models.append(MissingModel(model=event.model, why=event.why))
@@ -189,9 +214,13 @@ class SummaryBuilder:
             collection.fusion = FusionSummary(method=event.fusion, weights=event.weights)
 
     def _lease_acquired(self, event: events.LeaseAcquired) -> None:
+        self._lease_began[event.lease_id] = event.timestamp
         self._note_lease(event, "acquire")
 
     def _lease_released(self, event: events.LeaseReleased) -> None:
+        seconds = event.timestamp - self._lease_began.pop(event.lease_id, event.timestamp)
+        for device in filter(None, map(self._devices.get, event.devices)):
+            device.leased_seconds += max(0.0, seconds)
         self._note_lease(event, "release")
         if event.leftovers:
             self._of(event).warnings.append(
@@ -208,65 +237,68 @@ class SummaryBuilder:
         event: events.LeaseAcquired | events.LeaseReleased | events.ModelEvicted,
         kind: Literal["acquire", "release", "evict"],
     ) -> None:
-        collection, fields = self._of(event), dataclasses.asdict(event)
-        if len(collection.leases) < MOST_LISTED:
-            known = {key: fields[key] for key in LeaseSummary.model_fields if key in fields}
-            collection.leases.append(LeaseSummary(event_type=kind, **known))
+        leases = self._of(event).leases
+        if len(leases) < MOST_LEASES:
+            leases.append(LeaseSummary(event_type=kind, **_known(event, LeaseSummary)))
+
+    def _model_placed(self, event: events.ModelPlaced) -> None:
+        collection = self._of(event)
+        if (collection.collection, event.model_pass) in self._passes:
+            self._pass(event).place(event)
+        for lease in reversed(collection.leases):
+            if lease.lease_id == event.lease_id:
+                lease.memory_placed = [dataclasses.asdict(each) for each in event.memory]
+                break
 
     def _turn_finished(self, event: events.TurnFinished) -> None:
         self._of(event).turn_texts.append(event.texts)
 
+    def _pass(self, event: Any) -> PassTotals:
+        return self._passes[event.collection or "", event.model_pass]
+
     def _pass_started(self, event: events.PassStarted) -> None:
         collection = self._of(event)
-        fields = dataclasses.asdict(event)
-        begun = PassSummary(**{key: fields[key] for key in PassSummary.model_fields if key in fields})
+        begun = PassSummary(began=event.timestamp, **_known(event, PassSummary))
         model = self._models[event.model]
+        model.dtype = event.dtype
         if event.max_tokens is not None:  # also if the model is not loaded, as its store has them
             model.max_tokens, model.document_prompt = event.max_tokens, event.document_prompt
         passes = collection.passes
         if event.model_pass == len(passes):
             passes.append(begun)
+            self._passes[collection.collection, event.model_pass] = PassTotals(begun)
             collection.models.append(model.model_copy(update={"weight": event.weight, "kind": event.kind}))
         elif passes[event.model_pass].fingerprint == event.fingerprint:  # it goes on after its devices were lost
-            self._pass_continued(passes[event.model_pass], event)
-        else:  # with another identity: what was done before is of no use
+            self._pass(event).go_on(event.timestamp)
+        else:
             passes[event.model_pass] = begun
-            for known in [known for known in self._prediction_errors if known[0] == event.model_pass]:
-                del self._prediction_errors[known]
-        self._pass_began[event.collection, event.model_pass] = event.timestamp
-
-    def _pass_continued(self, current: PassSummary, event: events.PassStarted) -> None:
-        began = self._pass_began.pop((event.collection, event.model_pass), None)
-        if began is not None:  # it did not come to its end: only events tell how long it had worked
-            current.seconds += max(0.0, event.timestamp - began)
+            self._pass(event).restart(begun)
+        self._pass(event).began = event.timestamp
 
     def _window_tokenized(self, event: events.WindowTokenized) -> None:
-        current = self._of(event).passes[event.model_pass]
+        current = self._pass(event).summary
         current.tokenize_seconds += event.seconds
         current.segments += event.segments
 
     def _batch_encoded(self, event: events.BatchEncoded) -> None:
+        self._batches_encoded(rolled_up(event))
+        slowest = self.summary.slowest_batches
+        if len(slowest) < SLOWEST or event.forward_seconds > slowest[-1].seconds:
+            slow = SlowBatch(seconds=event.forward_seconds, **{**_known(event, SlowBatch), "began": began(event)})
+            slowest.append(slow)
+            slowest.sort(key=lambda each: -each.seconds)
+            del slowest[SLOWEST:]
+
+    def _batches_encoded(self, event: events.BatchesEncoded) -> None:
+        self._pass(event).add_batches(event)
+        for device in filter(None, map(self._devices.get, event.device.split("+"))):  # or those of a group
+            device.batches += event.batches
+            device.forward_seconds += event.forward_seconds
+        if event.memory.device in self._devices:
+            device = self._devices[event.memory.device]
+            device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
-        current = collection.passes[event.model_pass]
-        current.batches += 1
-        current.encoded_texts += event.texts
         collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
-        current.largest_batch_rows = max(current.largest_batch_rows, event.rows)
-        current.packed_batches += event.packed
-        current.tokens += event.tokens
-        current.padded_tokens += event.padded_tokens
-        current.forward_seconds += event.forward_seconds
-        current.wait_seconds += event.wait_seconds
-        current.fp32_rows += event.fp32_rows
-        for counts, key in ((current.tokens_by_device, event.device), (current.tokens_by_dtype, event.dtype)):
-            counts[key] = counts.get(key, 0) + event.tokens
-        current.reduced_batches += event.rows < event.planned_rows
-        current.largest_batch_tokens = max(current.largest_batch_tokens, event.padded_tokens)
-        current.peak_memory_bytes = max(current.peak_memory_bytes, event.memory.peak_bytes)
-        current.peak_reserved_bytes = max(current.peak_reserved_bytes, event.memory.peak_reserved_bytes)
-        if event.measured_bytes and event.predicted_bytes:
-            error = abs(event.predicted_bytes - event.measured_bytes) / event.measured_bytes
-            self._prediction_errors.setdefault((event.model_pass, event.device), []).append(error)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
@@ -277,42 +309,17 @@ class SummaryBuilder:
 
     def _pass_finished(self, event: events.PassFinished) -> None:
         collection = self._of(event)
-        current = collection.passes[event.model_pass]
-        current.dim, current.truncated, current.pooled = event.dim, event.truncated, event.pooled
-        current.longest_tokens, current.tokens_lost = event.longest_tokens, event.tokens_lost
-        current.lost_share = event.tokens_lost / max(1, event.truncated_tokens)
-        current.lost_most = [TruncatedChunk(**dataclasses.asdict(each)) for each in event.lost_most]
-        current.seconds += event.seconds
-        self._pass_began.pop((event.collection, event.model_pass), None)
-        current.batch_rows = max(current.batch_rows, event.batch_rows)
-        if event.devices or current.tokens_by_device:  # those that worked; before, those that were planned
-            current.devices = _in_order([*event.devices, *current.tokens_by_device], planned=current.devices)
-        if len(current.tokens_by_dtype) == 1:
-            (current.dtype,) = current.tokens_by_dtype
-        settled = [
-            error
-            for (number, _), errors in self._prediction_errors.items()
-            for error in errors[LEARNING_BATCHES:]
-            if number == event.model_pass
-        ]
-        if settled:
-            current.prediction_error = sorted(settled)[int(0.95 * (len(settled) - 1))]
-        if current.tokens:
-            current.padding_ratio = current.padded_tokens / current.tokens
-            current.texts_per_second = current.encoded_texts / current.seconds
-            current.tokens_per_second = current.tokens / current.seconds
+        self._pass(event).finish(event)
         counts = collection.chunks
         counts.truncated = max(each.truncated for each in collection.passes)
         counts.pooled = max(each.pooled for each in collection.passes)
         counts.longest_tokens = max(each.longest_tokens for each in collection.passes)
         counts.tokens_lost = max(each.tokens_lost for each in collection.passes)
-        current.stored_chunks = event.stored_chunks
-        collection.chunks.embedded = min(each.stored_chunks for each in collection.passes)
-        seconds = [each.seconds for each in collection.passes]
-        collection.seconds_by_stage["encode"] = max(seconds) if collection.mode == "simultaneous" else sum(seconds)
+        counts.embedded = min(each.stored_chunks for each in collection.passes)
+        collection.seconds_by_stage["encode"], collection.encode_seconds = encode_seconds(collection)
         collection.seconds_by_stage["model"] += self._model_seconds
         self._model_seconds = 0.0
-        update = {"weight": event.weight, "dim": event.dim or None, "kind": current.kind}
+        update = {"weight": event.weight, "dim": event.dim or None, "kind": self._pass(event).summary.kind}
         collection.models[event.model_pass] = self._models[event.model].model_copy(update=update)
 
     def _vectors_fused(self, event: events.VectorsFused) -> None:
@@ -327,9 +334,24 @@ class SummaryBuilder:
         collection.seconds_by_stage["export"] += event.seconds
         collection.exports.append(_export_summary(event.exported, event.seconds))
 
-    def _mitigated(self, event: events.Mitigated | events.CompanionPlaced) -> None:
-        entry = MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
-        self._of(event).mitigations.append(entry)
+    def _companion_placed(self, event: events.CompanionPlaced) -> None:
+        self._of(event).mitigations.append(
+            MitigationSummary(type=event.kind, timestamp=event.timestamp, details=event.details)
+        )
+
+    def _mitigated(self, event: events.Mitigated) -> None:
+        collection = self._of(event)
+        key = (collection.collection, *mitigation_key(event))
+        known = self._last_mitigations.get(key)
+        # what the event log has added up came after the first ones, which it has counted as this does
+        is_kept = event.until is None and self._mitigations.take(event.collection)
+        if known is not None and not is_kept:
+            known.times, known.until = known.times + event.times, event.until or event.timestamp
+            return
+        entry = MitigationSummary(type=event.kind, **_known(event, MitigationSummary))
+        entry.until = event.until if event.times > 1 else None
+        collection.mitigations.append(entry)
+        self._last_mitigations[key] = entry
 
     def _warned(self, event: events.Warned) -> None:
         (self._of(event) if event.collection else self.summary).warnings.append(event.message)
@@ -356,24 +378,35 @@ class SummaryBuilder:
         if self.summary.options and self.summary.options.gradient_checkpointing:
             collection.warnings.append(about_checkpointing(collection))
         collection.seconds = event.seconds
+        stages = collection.seconds_by_stage
+        stages["other"] = max(0.0, event.seconds - sum(seconds for name, seconds in stages.items() if name != "other"))
         self._add_telemetry(collection)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.summary.error, self.summary.seconds = event.error, event.seconds
+        self._add_stages()
         for collection in self._collections.values():
             if collection.status is None:
                 collection.status, collection.error = "failed", event.error
                 self._add_telemetry(collection)
+        if self._plan is not None:
+            self.summary.plan = self._plan.compare(self.summary)
+
+    def _add_stages(self) -> None:
+        stages = self.summary.seconds_by_stage
+        stages.setdefault("start", 0.0)
+        stages["collections"] = sum(each.seconds for each in self.summary.collections)
+        stages["other"] = max(0.0, self.summary.seconds - stages["start"] - stages["collections"])
 
     def _add_telemetry(self, collection: CollectionSummary) -> None:
         if self._telemetry_of is not None and collection.passes:
             collection.telemetry = self._telemetry_of(collection.collection)
 
 
-def _in_order(names: list[str], planned: list[str]) -> list[str]:
-    """The devices that worked, each once, in the order of the plan; a group is taken apart."""
-    worked = {name for group in names for name in group.split("+")}
-    return [*(name for name in planned if name in worked), *sorted(worked - set(planned))]
+def _known(event: events.Event, part: type[BaseModel]) -> dict[str, Any]:
+    """The fields of an event that a part of the summary has too."""
+    fields = dataclasses.asdict(event)
+    return {key: fields[key] for key in part.model_fields if key in fields}
 
 
 def _export_summary(exported: ExportedFile, seconds: float) -> ExportSummary:
@@ -392,36 +425,3 @@ def about_checkpointing(collection: CollectionSummary) -> str:
     used = sorted({mitigation.type for mitigation in collection.mitigations})
     instead = f"used instead: {', '.join(used)}" if used else "no other mitigation was needed"
     return f"gradient checkpointing saves memory in training only; nothing was switched on, {instead}"
-
-
-def _versions() -> dict[str, str]:
-    found = {"ultimate-embedder": __version__, "python": platform.python_version()}
-    for library in LIBRARIES:
-        try:
-            found[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            found[library] = "not installed"
-    return found
-
-
-def _machine() -> dict[str, Any]:
-    import psutil
-
-    return {
-        "system": f"{platform.system()} {platform.release()}",
-        "architecture": platform.machine(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
-
-
-@functools.cache
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:  # not Linux
-        return platform.processor()
-    return platform.processor()

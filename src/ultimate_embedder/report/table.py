@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from ultimate_embedder.output import PLAN_NAME
 from ultimate_embedder.report.rejections import in_words
-from ultimate_embedder.summary import CollectionSummary, RunOptions, RunSummary
+from ultimate_embedder.summary import CollectionSummary, PlanFigure, PlanSummary, RunOptions, RunSummary
 from ultimate_embedder.terminal import counted, encodable, printable, show
 
 MOST_SHOWN = 5
@@ -25,15 +26,22 @@ def print_summary(
         return
     cells = (_cells(collection) for collection in summary.collections)
     rows = [list(HEADINGS), *([encodable(printable(cell), file) for cell in row] for row in cells)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    for row in rows if summary.collections else []:
-        words = [
-            cell.ljust(width) if column < TEXT_COLUMNS else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        show("  ".join(words).rstrip(), file)
+    for line in aligned(rows, TEXT_COLUMNS) if summary.collections else []:
+        show(line, file)
     for line in (*_notes(summary, summary_path), *last_lines):
         show(line, file)
+
+
+def aligned(rows: Sequence[Sequence[str]], text_columns: int) -> list[str]:
+    """Rows of a table as lines; the first `text_columns` are left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _cells(collection: CollectionSummary) -> list[str]:
@@ -84,6 +92,25 @@ def _about_truncation(collection: CollectionSummary, options: RunOptions | None)
     return f"{collection.collection}: {chunks} ({cut.model}{longest}): {wider}, or use --overlong pool or split"
 
 
+def about_plan(plan: PlanSummary) -> str:
+    """How far off the plan was, in a line."""
+    if not plan.same_work:
+        return f"plan: {PLAN_NAME} is of other work ({plan.why})"
+    words = [_figure_in_words(each) for each in plan.figures if each.what in ("tokens", "peak memory", "run")]
+    return "; ".join(["plan and actual: " + ", ".join(words), *([plan.why] if plan.why else [])])
+
+
+def _figure_in_words(figure: PlanFigure) -> str:
+    whose = figure.device or figure.model or figure.collection
+    name = f"{figure.what} of {whose}" if whose else figure.what
+    if figure.planned_low is not None and figure.planned_high is not None:
+        return f"{name} {figure.planned_low:.1f} to {figure.planned_high:.1f} and {figure.actual:.1f} s"
+    if figure.unit == "bytes":
+        off = f" ({figure.off * 100:+.1f} %)" if figure.off is not None else ""
+        return f"{name} {figure.planned / 1e6:,.1f} and {figure.actual / 1e6:,.1f} MB{off}"
+    return f"{name} {figure.planned:,.0f} and {figure.actual:,.0f}"
+
+
 def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
     lines = []
     for collection in summary.collections:
@@ -116,6 +143,8 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
         if any(export.kind == "parquet" for export in collection.exports):
             lines.append(f"{name}: 'upload' writes to the Qdrant collection {collection.target_qdrant_collection}")
+    if summary.plan is not None:
+        lines.append(about_plan(summary.plan))
     if summary.error is not None:
         lines.append(summary.error)
     if summary_path is not None:

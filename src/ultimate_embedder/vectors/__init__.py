@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         settled_identity,
     )
     from ultimate_embedder.vectors.pooling import pool_largest, pool_segments, pool_texts
+    from ultimate_embedder.vectors.row_kinds import row_dtype
     from ultimate_embedder.vectors.sparse_part import SparsePart, measure_sparse
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
@@ -70,6 +71,7 @@ __all__ = [
     "read_identity",
     "read_ledger",
     "read_overflow",
+    "row_dtype",
     "settled_identity",
     "shorten",
     "token_problems",
@@ -107,6 +109,7 @@ _MODULES = {
     "read_identity": "store",
     "read_ledger": "ledger",
     "read_overflow": "overflow",
+    "row_dtype": "row_kinds",
     "settled_identity": "overflow",
     "token_problems": "tokens",
     "weigh_counts": "bm25",

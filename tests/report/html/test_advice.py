@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ultimate_embedder.report.html.advice import RULES, find_advice
-from ultimate_embedder.report.html.rollup import Lane, RollUp, Span
 from ultimate_embedder.summary import (
     Agreement,
     ChunkCounts,
     CollectionSummary,
+    DeviceSummary,
     MissingModel,
     MitigationSummary,
     PassSummary,
@@ -66,40 +66,73 @@ CASES: list[tuple[str, str, CollectionSummary]] = [
 
 @pytest.mark.parametrize(("symptom", "change", "given"), CASES, ids=[case[0] for case in CASES])
 def test_a_symptom_is_named_with_one_change(symptom: str, change: str, given: CollectionSummary) -> None:
-    [found] = find_advice(RunSummary(seconds=10, collections=[given]), None, ended=True)
+    [found] = find_advice(RunSummary(seconds=10, collections=[given]), ended=True)
     assert found.symptom.startswith(symptom)
     assert change in found.change
 
 
 def test_a_run_without_symptoms_needs_no_attention() -> None:
-    assert find_advice(RunSummary(seconds=10, collections=[one_pass()]), None, ended=True) == []
+    assert find_advice(RunSummary(seconds=10, collections=[one_pass()]), ended=True) == []
 
 
 def test_errors_missing_models_and_a_missing_end_come_first() -> None:
     summary = RunSummary(error="no chunks", missing_models=[MissingModel(model="m", why="offline")])
-    found = find_advice(summary, None, ended=False)
+    found = find_advice(summary, ended=False)
     assert [each.level for each in found] == ["problem", "problem", "look"]
     assert found[0].evidence == "no chunks"
     assert "models pull m" in found[2].change
 
 
-def test_a_device_without_a_lease_is_idle_and_one_over_its_ceiling_is_a_problem() -> None:
-    busy = Lane(leases={"m": [Span(0, 10, "docs")]}, peak_bytes={0: 12}, ceiling_bytes={0: 10})
-    idle = Lane(leases={"m": [Span(0, 4, "docs")]}, peak_bytes={0: 5}, ceiling_bytes={0: 10})
-    events = RollUp(start=0, seconds=10, lanes={"cuda:0": busy, "cuda:1": idle})
-    over, waiting = find_advice(RunSummary(seconds=10, collections=[one_pass()]), events, ended=True)
-    assert (over.level, over.symptom) == ("problem", "cuda:0 exceeded its memory ceiling")
-    assert waiting.symptom == "cuda:1 had no model for 60% of the encoding time"
+def device(name: str, **fields: Any) -> DeviceSummary:
+    known: dict[str, Any] = {"total_bytes": 12, "ceiling_bytes": 10, "ceiling_reason": "--gpu0-ceiling"}
+    return DeviceSummary(device=name, **{**known, **fields})
+
+
+def encoding(mode: str, *mitigations: MitigationSummary) -> CollectionSummary:
+    return collection(mode=mode, seconds_by_stage={"encode": 10.0}, mitigations=list(mitigations))
+
+
+def test_a_device_over_its_ceiling_is_a_problem_and_says_what_set_it() -> None:
+    over = device("cuda:0", peak_bytes=12, forward_seconds=10.0, leased_seconds=10.0)
+    [found] = find_advice(RunSummary(seconds=10, devices=[over], collections=[encoding("single")]), ended=True)
+    assert (found.level, found.symptom) == ("problem", "cuda:0 exceeded its memory ceiling")
+    assert "set by: --gpu0-ceiling" in found.evidence
+
+
+def test_a_device_without_models_is_idle() -> None:
+    busy = device("cuda:0", forward_seconds=9.5, leased_seconds=10.0)
+    idle = device("cuda:1", forward_seconds=3.0, leased_seconds=4.0)
+    summary = RunSummary(seconds=10, devices=[busy, idle], collections=[encoding("simultaneous")])
+    [found] = find_advice(summary, ended=True)
+    assert found.symptom == "cuda:1 was idle 70% of the encoding time"
+    assert found.evidence.startswith("No model had it for 60% of that time. It computed for 3.0 s of 10.0 s")
+    assert "--mode exclusive" in found.change
+    summary.collections[0].mode = "exclusive"
+    assert find_advice(summary, ended=True) == []
+
+
+def test_an_idle_gpu_is_explained_by_companions_on_the_cpu() -> None:
+    placed = MitigationSummary(
+        type="companion_cpu_fallback",
+        timestamp=0.0,
+        details={"model": "bge-m3", "before": "cuda:0", "after": "cpu", "reason": "no other GPU has 900 MB for it"},
+    )
+    devices = [device("cuda:0", forward_seconds=9.0, leased_seconds=10.0), device("cuda:1", forward_seconds=5.7)]
+    summary = RunSummary(seconds=10, devices=devices, collections=[encoding("simultaneous", placed)])
+    [idle] = find_advice(summary, ended=True)
+    assert idle.symptom == "cuda:1 was idle 43% of the encoding time"
+    assert "bge-m3 worked on the CPU, because no other GPU has 900 MB for it." in idle.evidence
+    assert "--mode exclusive" in idle.change
 
 
 def test_names_with_braces_are_not_templates() -> None:
-    [found] = find_advice(RunSummary(collections=[collection(status="failed", error="{0} {x.y} {")]), None, ended=True)
+    [found] = find_advice(RunSummary(collections=[collection(status="failed", error="{0} {x.y} {")]), ended=True)
     assert found.evidence == "{0} {x.y} {"
 
 
 def test_a_rule_that_applies_to_everything_is_told_a_few_times() -> None:
     failed = [collection(status="failed", error="no disk")] * 50
-    found = find_advice(RunSummary(collections=failed), None, ended=True)
+    found = find_advice(RunSummary(collections=failed), ended=True)
     assert len(found) == 9
     assert found[-1].symptom == "42 more like this"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import qdrant_edge as edge
 from qdrant_client.http import models
 
@@ -81,7 +82,8 @@ def _field(key: str, wanted: Json) -> edge.FieldCondition:
 
 def _match(wanted: Json) -> Any:
     ((name, value),) = _given(wanted).items()
-    return MATCHES[name](value)
+    # Edge 0.9 takes a bool of Python for the number 0 or 1
+    return MATCHES[name](np.bool_(value) if isinstance(value, bool) else value)
 
 
 def _range(wanted: dict[str, Any]) -> Any:

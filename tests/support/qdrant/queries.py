@@ -72,8 +72,10 @@ def _query(collection: StoredCollection, wanted: Json) -> Any:
     match wanted.get("query"):
         case None:
             return None
-        case {"fusion": "rrf"} | {"rrf": {}}:
+        case {"fusion": "rrf"}:
             return edge.Fusion.Rrf(k=2)
+        case {"rrf": {} as rrf}:
+            return edge.Fusion.Rrf(k=2 if rrf.get("k") is None else rrf["k"], weights=rrf.get("weights"))
         case {"fusion": "dbsf"}:
             return edge.Fusion.Dbsf()
         case {"order_by": {"key": key} | str(key)}:

@@ -16,6 +16,7 @@ from ultimate_embedder.chunks.formats.format import (
     uncompressed_name,
 )
 from ultimate_embedder.chunks.formats.guess import guess_suffix
+from ultimate_embedder.chunks.formats.opened import open_text
 
 __all__ = [
     "FORMATS",
@@ -30,6 +31,7 @@ __all__ = [
     "guess_suffix",
     "is_tabular",
     "named",
+    "open_text",
     "stem",
     "uncompressed_name",
 ]

@@ -468,6 +468,8 @@ at::Scalar local_scalar(const Tensor& tensor) {
 
 // -------------------------------------------------------------------------------------------- the operators
 
+bool is_half(const Tensor& tensor) { return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16; }
+
 // Runs any operator on the CPU kernel: arguments are lent, results adopted, the rules of devices kept.
 class FallbackCall {
  public:
@@ -489,7 +491,9 @@ class FallbackCall {
     streams.begin(current_slot(device_->index()));
     {
       at::AutoDispatchBelowADInplaceOrView guard;
+      const optional<at::ScalarType> narrow = uses_workspace_ ? widen(arguments) : std::nullopt;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+      if (narrow) stack_->back() = stack_->back().toTensor().to(*narrow);
     }
     for (auto& [original, lent] : lent_) follow_resize(original, lent);
     const size_t results = op_.schema().returns().size();
@@ -501,6 +505,20 @@ class FallbackCall {
     const DeviceIndex device = device_->index();
     if (const size_t bytes = workspace_bytes[device])
       workspaces.prepare(current_slot(device), [=] { return owned_memory(device, bytes); });
+  }
+
+  // A card adds the products of halves up in fp32. A CPU without instructions for halves takes twenty times as long for them
+  // as for fp32. Gives the dtype of the result; nothing where the kernel writes into an argument, or has no halves.
+  optional<at::ScalarType> widen(size_t arguments) {
+    if (op_.schema().returns()[0].alias_info()) return std::nullopt;
+    optional<at::ScalarType> narrow;
+    for (size_t i = stack_->size() - arguments; i < stack_->size(); ++i) {
+      c10::IValue& value = (*stack_)[i];
+      if (!value.isTensor() || !is_half(value.toTensor())) continue;
+      narrow = value.toTensor().scalar_type();
+      value = value.toTensor().to(at::kFloat);
+    }
+    return narrow;
   }
 
   bool to_simulated() const { return target_ && target_->type() == kSimulated; }
@@ -625,7 +643,6 @@ struct Capability {
 };
 Capability capabilities[kMostDevices];
 
-bool is_half(const Tensor& tensor) { return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16; }
 
 bool flash_takes(Capability card, const Tensor& query, const Tensor& key, const Tensor& value, bool has_mask, bool causal,
                  bool enable_gqa) {
@@ -678,9 +695,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   streams.begin(current_slot(query.device().index()));
   at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor held = mask ? aligned_mask(*mask) : Tensor();  // flash, which copies none, takes no mask either
-  auto result = at::scaled_dot_product_attention(lend_to_cpu(query), lend_to_cpu(key), lend_to_cpu(value),
-                                                 mask ? optional<Tensor>(lend_to_cpu(*mask)) : std::nullopt, dropout, causal,
-                                                 scale, /*enable_gqa=*/query.size(1) != key.size(1));
+  // halves are widened, as in matrix products
+  const auto wide = [](const Tensor& tensor) {
+    const Tensor lent = lend_to_cpu(tensor);
+    return is_half(lent) ? lent.to(at::kFloat) : lent;
+  };
+  auto result = at::scaled_dot_product_attention(wide(query), wide(key), wide(value),
+                                                 mask ? optional<Tensor>(wide(*mask)) : std::nullopt, dropout, causal, scale,
+                                                 /*enable_gqa=*/query.size(1) != key.size(1))
+                    .to(query.scalar_type());
   const auto nothing = at::empty({0}, query.options());
   return {adopt(result, query.device().index()), nothing, nothing, nothing, query.size(2), key.size(2), nothing, nothing,
           nothing};

@@ -20,9 +20,10 @@ from qdrant_client import QdrantClient, grpc
 from qdrant_client.connection import header_adder_interceptor, parse_channel_options
 
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.export.server.options import EXAMPLE_URL, UploadConfig
+from ultimate_embedder.export.server.options import EXAMPLE_URL, ServerAddress, UploadConfig
 
 TIMEOUT_S = 60
+Address = ServerAddress | UploadConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connect(config: UploadConfig) -> Iterator[Connection]:
+def connect(config: Address) -> Iterator[Connection]:
     """Open the connections; nothing is sent yet."""
     headers = _headers(config)
     trusted = _trusted(config)
@@ -51,13 +52,13 @@ def connect(config: UploadConfig) -> Iterator[Connection]:
         yield Connection(client, stub, TIMEOUT_S)
 
 
-def _headers(config: UploadConfig) -> dict[str, str]:
+def _headers(config: Address) -> dict[str, str]:
     if config.user is None:
         return {}
     return {"Authorization": f"Basic {base64.b64encode(unquote(config.user).encode()).decode()}"}
 
 
-def _trusted(config: UploadConfig) -> dict[str, Any]:
+def _trusted(config: Address) -> dict[str, Any]:
     if config.ca_cert is None:
         return {}
     try:
@@ -66,7 +67,7 @@ def _trusted(config: UploadConfig) -> dict[str, Any]:
         raise UsageError(f"--ca-cert {config.ca_cert} has no certificates in PEM format ({error}).") from error
 
 
-def _http(config: UploadConfig, headers: dict[str, str], trusted: dict[str, Any]) -> QdrantClient:
+def _http(config: Address, headers: dict[str, str], trusted: dict[str, Any]) -> QdrantClient:
     try:
         return QdrantClient(
             url=config.url,
@@ -80,7 +81,7 @@ def _http(config: UploadConfig, headers: dict[str, str], trusted: dict[str, Any]
         raise UsageError(f"--url {config.url}: {error}. Write {EXAMPLE_URL}, for example.") from error
 
 
-def _channel(config: UploadConfig, port: int, headers: dict[str, str]) -> Any:
+def _channel(config: Address, port: int, headers: dict[str, str]) -> Any:
     """A channel as qdrant-client makes it, but with the user's certificates, which its older versions do not take."""
     sent = [(name.lower(), value) for name, value in headers.items()]
     if config.api_key is not None:

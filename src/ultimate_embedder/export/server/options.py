@@ -45,6 +45,20 @@ EXAMPLE_URL = "http://localhost:6333"
 
 
 @dataclass(frozen=True)
+class ServerAddress:
+    """A Qdrant server, and how to be let in."""
+
+    url: str
+    """Without user and password."""
+    user: str | None = field(default=None, repr=False)
+    """User and password, as they were in the URL."""
+    api_key: str | None = field(default=None, repr=False)
+    ca_cert: Path | None = None
+    grpc_port: int | None = None
+    """None for HTTP."""
+
+
+@dataclass(frozen=True)
 class UploadConfig:
     """All options of an upload. The defaults are those of `make_upload_config`."""
 
@@ -76,7 +90,8 @@ def _folder(value: str | Path, option: str) -> Path:
     return Path(value)
 
 
-def _file(value: str | Path, option: str) -> Path:
+def read_certificates(value: str | Path, option: str = "--ca-cert") -> Path:
+    """A file of certificates."""
     if not Path(value).is_file():
         raise UsageError(f"{option} {value} is not a file. Give a file of certificates in PEM format.")
     return Path(value)
@@ -122,7 +137,12 @@ def make_upload_config(
     ] = None,
     ca_cert: Annotated[
         str | Path | None,
-        Option("trust the certificates in this file (PEM), such as those of your own CA", PLACE, "FILE", read=_file),
+        Option(
+            "trust the certificates in this file (PEM), such as those of your own CA",
+            PLACE,
+            "FILE",
+            read=read_certificates,
+        ),
     ] = None,
     grpc: Annotated[bool, Option("send points over gRPC; the rest stays HTTP", PLACE)] = False,
     grpc_port: Annotated[
@@ -185,16 +205,14 @@ def make_upload_config(
         raise UsageError(
             "--delete-old is about the collection that an alias pointed to. Give --alias NAME, or drop it."
         )
-    if api_key is not None and api_key_env is not None:
-        raise UsageError("api_key and api_key_env contradict each other. Drop one.")
-    place, user = _without_user(_url(url))
+    server = server_address(_url(url), api_key, api_key_env, values["ca_cert"])
     indexes: tuple[PayloadIndex, ...] = values["payload_index"]
     return UploadConfig(
         folder=values["folder"],
-        url=place,
-        user=user,
-        api_key=api_key or qdrant_api_key_from_environment(api_key_env),
-        ca_cert=values["ca_cert"],
+        url=server.url,
+        user=server.user,
+        api_key=server.api_key,
+        ca_cert=server.ca_cert,
         collection=values["collection"],
         alias=values["alias"],
         delete_old=delete_old,
@@ -208,6 +226,15 @@ def make_upload_config(
         payload=values["payload"],
         quiet=quiet,
     )
+
+
+def server_address(url: str, api_key: str | None, api_key_env: str | None, ca_cert: str | Path | None) -> ServerAddress:
+    """A checked address: user and password out of the URL, the key from where it is."""
+    if api_key is not None and api_key_env is not None:
+        raise UsageError("api_key and api_key_env contradict each other. Drop one.")
+    place, user = _without_user(url)
+    trusted = read_certificates(ca_cert) if ca_cert is not None else None
+    return ServerAddress(place, user, api_key or qdrant_api_key_from_environment(api_key_env), trusted)
 
 
 def _url(given: str | None) -> str:

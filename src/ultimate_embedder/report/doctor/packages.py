@@ -24,7 +24,9 @@ OPTIONAL = {
     "onnx": "--backend onnx",
     "openvino": "--backend openvino",
     "completion": "completion by the shell",
+    "evaluate": "evaluate",
     "minilm": "the default model without a download",
+    "otel": "--otel",
 }
 """Extras, and what each is for."""
 REINSTALL = f"pip install --upgrade --force-reinstall {PROGRAM}"

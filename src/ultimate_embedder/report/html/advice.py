@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ultimate_embedder.report.html.facts import OUT_OF_MEMORY, About, Facts, find_facts
-from ultimate_embedder.report.html.rollup import RollUp
 from ultimate_embedder.summary import RunSummary
 
 Level = Literal["problem", "look", "note"]
 MOST_PER_RULE = 8
 
 CUT = 0.02  # share of chunks
-IDLE = IDLE_DEVICE = 0.25  # shares of time
+IDLE = 0.25  # share of time
 PADDING = LOADING = REDUCED = 0.1
+STARTING = 0.25
+LEAST_START_S = 10.0  # shorter is not worth a word
 EQUAL = 0.2  # share of chunks whose text another chunk has
 WORST_COSINE = 0.99
 
@@ -79,9 +80,9 @@ RULES = (
     Rule(
         "problem",
         "device",
-        lambda f: f["has_ceiling"] and f["peak"] > f["ceiling"] > 0,
+        lambda f: f["peak"] > f["ceiling"] > 0,
         "{name} exceeded its memory ceiling",
-        "{peak_words} at most; the ceiling is {ceiling_words}.",
+        "{peak_words} at most; the ceiling is {ceiling_words}, set by: {ceiling_reason}.",
         "Raise --safety-margin, and please report it with events.jsonl.",
     ),
     # look: vectors are fewer or poorer than they could be
@@ -131,7 +132,7 @@ RULES = (
         "mitigation",
         lambda f: f["kind"] == "companion_cpu_fallback",
         "{model} worked on the CPU",
-        "{reason}",
+        "It was placed there because {reason}.",
         "Use --mode exclusive: each model then has all GPUs in turn.",
     ),
     Rule(
@@ -161,10 +162,10 @@ RULES = (
     Rule(
         "note",
         "device",
-        lambda f: f["several"] and f["modes"] != "exclusive" and f["idle_share"] >= IDLE_DEVICE,
-        "{name} had no model for {idle_words} of the encoding time",
-        "No lease was held on it in that time. Mode: {modes}.",
-        "Use --mode exclusive, in which every model uses all devices.",
+        lambda f: f["is_unused"],
+        "{name} was idle {idle_words} of the encoding time",
+        "{because}. It computed for {busy_words} of {encoding_words}, in mode {modes}.",
+        "Use --mode exclusive: each model then has all GPUs in turn.",
     ),
     Rule(
         "note",
@@ -192,6 +193,14 @@ RULES = (
     ),
     Rule(
         "note",
+        "run",
+        lambda f: f["starting_share"] >= STARTING and f["starting_s"] >= LEAST_START_S,
+        "The start took {starting_words} of the time",
+        "{starting} of {seconds}, for finding or downloading models and opening devices.",
+        "Run 'ultimate-embedder models pull MODEL' before, where a run has to wait for it.",
+    ),
+    Rule(
+        "note",
         "collection",
         lambda f: f["equal_share"] >= EQUAL,
         "Many chunks of {name} have the text of another",
@@ -210,9 +219,9 @@ RULES = (
 )
 
 
-def find_advice(summary: RunSummary, events: RollUp | None, *, ended: bool) -> list[Advice]:
+def find_advice(summary: RunSummary, *, ended: bool) -> list[Advice]:
     """Every rule that applies, the worst first; of one rule at most some, and how many more."""
-    facts = find_facts(summary, events, ended=ended)
+    facts = find_facts(summary, ended=ended)
     found: list[Advice] = []
     for rule in RULES:
         applies = [fact for fact in facts[rule.about] if rule.when(fact)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ultimate_embedder.report.html.rollup import BINS, Pace, RollUp
+from ultimate_embedder.report.html.curves import BINS, Curves, Pace
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, plot, ranges, steps, ticks, time_axis
 from ultimate_embedder.report.html.words import text
 
 MOST_STRIPS = 8
 
 
-def draw_throughput(events: RollUp, hues: Mapping[str, str]) -> str:
+def draw_throughput(events: Curves, hues: Mapping[str, str]) -> str:
     """Tokens per second. Tokens, as batches come longest first: texts per second rise even at a constant speed."""
     width = events.seconds / BINS
     paces = _largest(events)
@@ -23,10 +23,19 @@ def draw_throughput(events: RollUp, hues: Mapping[str, str]) -> str:
         most = f"{max(pace.tokens_in) / width:,.0f} tokens/s at most"
         shape = steps(curve, scale, f"fill {hues.get(model, '')}")
         strips += _strip(model, most, plot(shape, f"Tokens per second of {model}: {most}", scale, sides, 72))
-    return strips + time_axis(events.seconds) if strips else ""
+    return strips + time_axis(events.axis_seconds) if strips else ""
 
 
-def draw_batches(events: RollUp, hues: Mapping[str, str]) -> str:
+def draw_pace(device: str, tokens_in: list[float], events: Curves, fastest: float) -> str:
+    """Tokens per second of one device; `fastest` is the most of a bin on any, so that all have one scale."""
+    width = events.seconds / BINS
+    scale, sides = _scale(events, fastest / width)
+    curve = [(place * width, tokens / width) for place, tokens in enumerate(tokens_in)]
+    label = f"Tokens per second of {device}: {max(tokens_in) / width:,.0f} at most"
+    return plot(steps(curve, scale, "fill pace", until=events.axis_seconds), label, scale, sides, 56)
+
+
+def draw_batches(events: Curves, hues: Mapping[str, str]) -> str:
     """Rows of batches: a line from the smallest to the largest, and a dot at the mean."""
     paces = _largest(events)
     most = max((values[1] for pace in paces.values() for values in pace.rows_in.values()), default=0)
@@ -39,18 +48,18 @@ def draw_batches(events: RollUp, hues: Mapping[str, str]) -> str:
         shape += dots([(at, values[2] / values[3]) for at, values in places], scale, f"dot {hue}")
         words = f"{pace.batches:,} batches, {pace.rows / max(1, pace.batches):,.1f} rows on average"
         strips += _strip(model, words, plot(shape, f"Rows of batches of {model}: {words}", scale, sides, 72))
-    return strips + time_axis(events.seconds) if strips else ""
+    return strips + time_axis(events.axis_seconds) if strips else ""
 
 
-def _largest(events: RollUp) -> dict[str, Pace]:
+def _largest(events: Curves) -> dict[str, Pace]:
     largest = sorted(events.paces.items(), key=lambda item: -item[1].tokens)[:MOST_STRIPS]
     chosen = {model for model, _ in largest}
     return {model: pace for model, pace in events.paces.items() if model in chosen}
 
 
-def _scale(events: RollUp, most: float) -> tuple[Scale, dict[float, str]]:
+def _scale(events: Curves, most: float) -> tuple[Scale, dict[float, str]]:
     top = max(most, 1e-9) * HEADROOM
-    return Scale(events.seconds, top), {at: _short(at) for at in ticks(top, 3)}
+    return Scale(events.axis_seconds, top), {at: _short(at) for at in ticks(top, 3)}
 
 
 def _short(value: float) -> str:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ultimate_embedder.report.html.rollup import CPU, HOST, RollUp
+from ultimate_embedder.execution import COMPANION_TO_CPU
+from ultimate_embedder.report.html.curves import CPU
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
@@ -14,28 +15,37 @@ from ultimate_embedder.terminal import counted
 About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
 Facts = dict[str, Any]
 OUT_OF_MEMORY = "oom"  # all steps of the ladder together
+IDLE_DEVICE = 0.25  # share of the time of encoding
 
 
-def find_facts(summary: RunSummary, events: RollUp | None, *, ended: bool) -> dict[About, list[Facts]]:
-    """All facts of a run; those of devices are in its events."""
+def find_facts(summary: RunSummary, *, ended: bool) -> dict[About, list[Facts]]:
+    """All facts of a run."""
+    devices = list(_devices(summary))
+    # an idle device tells of the companions that it had no room for
+    told = {COMPANION_TO_CPU.kind} if any(each["is_unused"] for each in devices) else set()
     return {
         "run": [_run(summary, ended)],
         "missing": [each.model_dump() for each in summary.missing_models],
         "collection": [_collection(each) for each in summary.collections],
         "pass": [_pass(each, one) for each in summary.collections for one in each.passes],
-        "mitigation": list(_mitigations(summary)),
-        "device": list(_devices(summary, events)),
+        "mitigation": [each for each in _mitigations(summary) if each["kind"] not in told],
+        "device": devices,
         "warning": list(_warnings(summary)),
     }
 
 
 def _run(summary: RunSummary, ended: bool) -> Facts:
+    starting = summary.seconds_by_stage.get("start", 0.0)
     loading = sum(each.seconds_by_stage.get("model", 0.0) for each in summary.collections)
     part = loading / summary.seconds if summary.seconds else 0.0
     return {
         "error": summary.error,
         "ended": ended,
         "seconds": duration(summary.seconds),
+        "starting": duration(starting),
+        "starting_s": starting,
+        "starting_share": starting / summary.seconds if summary.seconds else 0.0,
+        "starting_words": share(starting / summary.seconds) if summary.seconds else "",
         "loading": duration(loading),
         "loading_share": part,
         "loading_words": share(part),
@@ -99,7 +109,7 @@ def _mitigations(summary: RunSummary) -> Iterator[Facts]:
     for each in (each for collection in summary.collections for each in collection.mitigations):
         kind = OUT_OF_MEMORY if each.type.startswith("oom_") else each.type
         key = (kind, str(each.details.get("device", "a device")), str(each.details.get("model", "a model")))
-        counts[key] += 1
+        counts[key] += each.times
         reasons.setdefault(key, str(each.details.get("reason", "No reason is recorded")).rstrip("."))
     for key, count in counts.items():
         kind, device, model = key
@@ -107,36 +117,38 @@ def _mitigations(summary: RunSummary) -> Iterator[Facts]:
         yield {"kind": kind, "device": device, "model": model, "times": times, "reason": reasons[key]}
 
 
-def _devices(summary: RunSummary, events: RollUp | None) -> Iterator[Facts]:
-    lanes = {name: lane for name, lane in (events.lanes if events else {}).items() if name != HOST}
-    spans = [span for lane in lanes.values() for rows in lane.leases.values() for span in rows]
-    encoding = max((span.end for span in spans), default=0.0) - min((span.begin for span in spans), default=0.0)
-    modes = ", ".join(sorted({each.mode for each in summary.collections if each.mode})) or "unknown"
-    for name, lane in lanes.items():
-        leased = [(span.begin, span.end) for rows in lane.leases.values() for span in rows]
-        idle = max(0.0, 1 - _covered(leased) / encoding) if encoding and leased else 0.0
-        peak, ceiling = max(lane.peak_bytes.values(), default=0), max(lane.ceiling_bytes.values(), default=0)
+def _devices(summary: RunSummary) -> Iterator[Facts]:
+    """Cards, with what they did while the run encoded."""
+    encoding = sum(each.seconds_by_stage.get("encode", 0.0) for each in summary.collections)
+    modes = sorted({each.mode for each in summary.collections if each.mode})
+    cards = [each for each in summary.devices if each.device != CPU]
+    fallback = next((each for each in _mitigations(summary) if each["kind"] == COMPANION_TO_CPU.kind), None)
+    for each in cards:
+        idle, unleased = (
+            max(0.0, 1 - seconds / encoding) if encoding else 0.0
+            for seconds in (each.forward_seconds, each.leased_seconds)
+        )
+        if fallback is not None:
+            because = f"{fallback['model']} worked on the CPU, because {fallback['reason']}"
+        else:
+            because = f"No model had it for {share(unleased)} of that time"
         yield {
-            "name": name,
-            "has_ceiling": name != CPU,
-            "peak": peak,
-            "ceiling": ceiling,
-            "peak_words": size(peak),
-            "ceiling_words": size(ceiling),
-            "several": len(lanes) > 1,
-            "idle_share": idle,
+            "name": each.device,
+            "peak": each.peak_bytes,
+            "ceiling": each.ceiling_bytes,
+            "peak_words": size(each.peak_bytes),
+            "ceiling_words": size(each.ceiling_bytes),
+            "ceiling_reason": each.ceiling_reason,
+            "is_unused": len(cards) > 1
+            and modes != ["exclusive"]
+            and idle >= IDLE_DEVICE
+            and (unleased >= IDLE_DEVICE or fallback is not None),
             "idle_words": share(idle),
-            "modes": modes,
+            "busy_words": duration(each.forward_seconds),
+            "encoding_words": duration(encoding),
+            "because": because,
+            "modes": ", ".join(modes) or "unknown",
         }
-
-
-def _covered(spans: list[tuple[float, float]]) -> float:
-    """Seconds in at least one of the spans."""
-    total = last = 0.0
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, last))
-        last = max(last, end)
-    return total
 
 
 def _warnings(summary: RunSummary) -> Iterator[Facts]:

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ultimate_embedder.events import EVENTS_VERSION
 from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
-from ultimate_embedder.report.html.rollup import RollUp
-from ultimate_embedder.report.html.style import CSS
+from ultimate_embedder.report.html.curves import CPU, Curves
+from ultimate_embedder.report.html.frame import frame
+from ultimate_embedder.report.html.lengths import draw_lengths
+from ultimate_embedder.report.html.plan import draw_plan
+from ultimate_embedder.report.html.stages import draw_stages
 from ultimate_embedder.report.html.timeline import draw_timeline
-from ultimate_embedder.report.html.words import duration, text
+from ultimate_embedder.report.html.words import duration, share, text
 from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.terminal import counted
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
-# nothing may be loaded from anywhere, whatever a browser makes of the page
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+OVER = "memory exceeded a ceiling"
 
 
-def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True) -> str:
-    """The page of a run; without `events` it has no curves, and says so."""
-    names = dict.fromkeys(one.model for each in summary.collections for one in each.passes)
-    hues = {name: f"h{index % HUES}" for index, name in enumerate(names)}
+def make_page(
+    summary: RunSummary,
+    events: Curves | None,
+    *,
+    ended: bool = True,
+    evaluations: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The page of a run; without `events` it has no curves, and says so. `evaluations` are sections of their own."""
+    hues = hues_of(one.model for each in summary.collections for one in each.passes)
     parts = (
         (
             "What needs attention",
             "Symptom, evidence, one change.",
-            sections.attention(find_advice(summary, events, ended=ended)),
+            sections.attention(find_advice(summary, ended=ended)),
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
+        *evaluations,
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",
@@ -41,27 +52,32 @@ def make_page(summary: RunSummary, events: RollUp | None, *, ended: bool = True)
             "Rows: a line from the smallest to the largest batch of a moment, a dot at the mean.",
             draw_batches(events, hues) if events else "",
         ),
-        ("Truncation", "Texts beyond the token limit of a model.", sections.truncation(summary)),
+        (
+            "Lengths",
+            "Texts by their tokens; hatched, behind the dashed line: beyond the limit of the model.",
+            draw_lengths(summary, hues),
+        ),
+        (
+            "Truncation",
+            "Several chunks may have the same text, which is encoded once.",
+            sections.truncation(summary),
+        ),
         ("Rejected records", "By reason, with the first of each; records count from 0.", sections.rejected(summary)),
         ("Models", "What made the vectors, and each pass.", sections.models(summary)),
         ("Sparse vectors", "Beside the dense ones, for searches by words.", sections.sparse(summary)),
-        ("Time by stage", "All collections on one scale.", sections.stages(summary)),
-        ("Slowest batches", "The longest forwards.", sections.slowest(events) if events else ""),
+        ("Plan against actual", "What was expected, and what came.", draw_plan(summary)),
+        ("Time by stage", "All on one scale.", draw_stages(summary)),
+        ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
         ("Exports", "What is on disk.", sections.exports(summary)),
         ("How it was run", "To do it again.", sections.how(summary)),
     )
-    body = "".join(
-        f"<section><header><h2>{title}</h2><p>{caption}</p></header><div>{inner}</div></section>"
-        for title, caption, inner in parts
-        if inner
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{text(_title(summary, ended))}: {text(summary.output, 200)}</title><style>{CSS}</style></head>"
-        f"<body><main>{_verdict(summary, ended)}{_about_events(events)}{body}</main></body></html>\n"
-    )
+    title = f"{_title(summary, ended)}: {summary.output[:200]}"
+    return frame(title, _verdict(summary, ended) + _about_events(events), parts)
+
+
+def hues_of(models: Iterable[str]) -> dict[str, str]:
+    """A colour for each model, by the order in which they are named."""
+    return {name: f"h{index % HUES}" for index, name in enumerate(dict.fromkeys(models))}
 
 
 def _status(summary: RunSummary, ended: bool) -> str:
@@ -96,7 +112,8 @@ def _verdict(summary: RunSummary, ended: bool) -> str:
     about = " ".join(word for word in (summary.program, version) if word) + (f", {when} UTC" if when else "")
     models = list(dict.fromkeys(one.model for each in summary.collections for one in each.passes))
     names = [each.collection for each in summary.collections]
-    told = f"{_listed(names)} with {_listed(models)}." if models else (summary.error or f"{_listed(names)}.")
+    told = f"{_listed(names)} with {_listed(models)}: {_in_short(summary)}." if models else ""
+    told = told or summary.error or f"{_listed(names)}."
     return (
         f'<header><div class="status {status}"><b aria-hidden="true">{SIGNS[status]}</b>{text(_word(summary, ended))} '
         f"<small>{text(about)}</small></div><h1>{text(_title(summary, ended))}</h1><p>{text(told)}</p>"
@@ -104,14 +121,33 @@ def _verdict(summary: RunSummary, ended: bool) -> str:
     )
 
 
+def _in_short(summary: RunSummary) -> str:
+    """What became of the chunks and of the memory, in a line."""
+    counts = [each.chunks for each in summary.collections]
+    rejected, truncated = (sum(getattr(each, key) for each in counts) for key in ("rejected", "truncated"))
+    words = [f"{counted(rejected, 'record')} rejected" if rejected else "no record rejected"]
+    words.append(f"{counted(truncated, 'chunk')} truncated" if truncated else "none truncated")
+    shares = [
+        each.peak_bytes / each.ceiling_bytes for each in summary.devices if each.device != CPU and each.peak_bytes
+    ]
+    if shares:
+        words.append(f"memory stayed at {share(max(shares))} of its ceiling or below" if max(shares) <= 1 else OVER)
+    return ", ".join(words)
+
+
 def _listed(names: list[str], most: int = 4) -> str:
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return (", ".join(names[:most]) or "nothing") + more
 
 
-def _about_events(events: RollUp | None) -> str:
+def _about_events(events: Curves | None) -> str:
     if events is None:
         words = f"{EVENTS_NAME} is missing or cannot be read: there is no timeline. All else is from {SUMMARY_NAME}."
+    elif events.newer_version is not None:
+        words = (
+            f"{EVENTS_NAME} was written by a later version of this program (version {events.newer_version} of the log, "
+            f"this one knows {EVENTS_VERSION}): curves may lack something. Upgrade to see all."
+        )
     elif events.damaged_lines:
         words = f"{counted(events.damaged_lines, 'line')} of {EVENTS_NAME} cannot be read: curves are incomplete."
     else:

@@ -7,15 +7,23 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from ultimate_embedder.report.html.advice import Advice
-from ultimate_embedder.report.html.rollup import RollUp
-from ultimate_embedder.report.html.words import duration, marked, number, pairs, share, size, table, text
+from ultimate_embedder.report.html.words import duration, folded, marked, number, pairs, share, size, table, text
+from ultimate_embedder.report.rejections import reason_key
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSummary, RunSummary
 
 LONG = 4_000  # characters of an error, or of a command
 MOST_ROWS = 100  # of a table; summary.json has the rest
 LEVELS = {"problem": ("✕", "Problem"), "look": ("!", "Look"), "note": ("i", "Note")}
 NOT_ENDED = "–"  # not measured before the end
-STAGES = ("load", "model", "check", "encode", "export", "other")
+TRUNCATION = {
+    "truncated": "chunks truncated",
+    "truncated_texts": "texts truncated",
+    "pooled": "chunks pooled",
+    "longest_tokens": "longest",
+    "tokens_lost": "tokens lost",
+}
+MOST_POSITIONS = 6
+REVISIONS = {"package": "version", "folder": "begin of the sha256"}  # of other sources it is the commit of the hub
 
 
 def attention(found: list[Advice]) -> str:
@@ -53,37 +61,35 @@ def _more(count: int) -> str:
 
 def truncation(summary: RunSummary) -> str:
     """What was lost at token limits, and where most."""
-    rows, lost = [], []
-    for place, collection, one in _passes(summary):
-        if not (one.truncated or one.pooled):
-            continue
+    found = [each for each in _passes(summary) if each[2].truncated or each[2].pooled]
+    if not found:
+        return ""
+    columns = {key: heading for key, heading in TRUNCATION.items() if any(getattr(one, key) for _, _, one in found)}
+    rows = []
+    for place, collection, one in found[:MOST_ROWS]:
         limit = next((each.max_tokens for each in collection.models if each.model == one.model), None)
         rows.append(
             [
                 f"{text(one.model)}<small>{text(collection.collection)}</small>",
                 f"{limit:,}" if limit else "",
-                *(number(getattr(one, key), f"{place}.{key}") for key in ("truncated", "pooled", "longest_tokens")),
-                number(one.tokens_lost, f"{place}.tokens_lost"),
+                *(number(getattr(one, key), f"{place}.{key}") for key in columns),
                 marked(share(one.lost_share), one.lost_share, f"{place}.lost_share"),
             ]
         )
+    headings = ["model", "#limit", *(f"#{heading}" for heading in columns.values()), "#of their tokens"]
+    return table(headings, rows) + _more(len(found)) + folded("Chunks that lost most", _lost_most(summary))
+
+
+def _lost_most(summary: RunSummary) -> str:
+    rows = []
+    for place, _, one in _passes(summary):
         for index, each in enumerate(one.lost_most):
             at = f"{place}.lost_most.{index}"
-            words = [
-                f"{text(each.file)}<small>record {number(each.position, f'{at}.position')}</small>",
-                text(each.chunk_id),
-            ]
-            counts = [number(each.tokens, f"{at}.tokens"), number(each.tokens_lost, f"{at}.tokens_lost")]
-            lost.append([*words, text(one.model), *counts])
-    if not rows:
-        return ""
-    headings = ["model", "#limit", "#truncated", "#pooled", "#longest", "#tokens lost", "#of their tokens"]
-    most = table(["file", "chunk", "model", "#tokens", "#lost"], lost[:MOST_ROWS]) + _more(len(lost)) if lost else ""
-    return table(headings, rows[:MOST_ROWS]) + _more(len(rows)) + _folded("Chunks that lost most", most)
-
-
-def _folded(title: str, inner: str) -> str:
-    return f"<details><summary>{text(title)}</summary>{inner}</details>" if inner else ""
+            where = f"{text(each.file)}<small>record {number(each.position, f'{at}.position')}</small>"
+            counts = [number(getattr(each, key), f"{at}.{key}") for key in ("tokens", "tokens_lost")]
+            rows.append([where, text(each.chunk_id), text(one.model), *counts])
+    headings = ["file", "chunk", "model", "#tokens", "#lost"]
+    return table(headings, rows[:MOST_ROWS]) + _more(len(rows)) if rows else ""
 
 
 def rejected(summary: RunSummary) -> str:
@@ -94,18 +100,35 @@ def rejected(summary: RunSummary) -> str:
         for place, group in enumerate(each.rejected_by_reason)
     ]
     groups.sort(key=lambda each: -each[0].records)
-    rows = []
+    rows, positions = [], _positions(summary)
     for group, key, collection in groups[:MOST_ROWS]:
-        at = "" if group.position is None else f", record {number(group.position, f'{key}.position')}"
         reason = f"{text(group.reason)}<small>{text(group.advice)}</small>"
+        at = "" if group.position is None else number(group.position, f"{key}.position")
+        more = positions.get((collection, group.file, reason_key(group.reason)), [])[1:]
+        rest = "".join(f", {position:,}" for position in more[:MOST_POSITIONS]) + (
+            " …" if more[MOST_POSITIONS:] else ""
+        )
         rows.append(
             [
                 reason,
-                f"{text(group.file)}{at}<small>{text(collection)}</small>",
+                f"{text(group.file)}<small>{text(collection)}</small>",
+                f"{at}{rest}",
                 number(group.records, f"{key}.records"),
             ]
         )
-    return table(["reason", "first", "#records"], rows) + _more(len(groups)) if rows else ""
+    return table(["reason", "first file", "records there", "#records"], rows) + _more(len(groups)) if rows else ""
+
+
+def _positions(summary: RunSummary) -> dict[tuple[str, str, str], list[int]]:
+    """Where the listed records are, by collection, file and reason; a few of each."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for each in summary.collections:
+        for record in each.rejected:
+            key = (each.collection, record.file, reason_key(record.reason.partition(". ")[0]))
+            places = found.setdefault(key, [])
+            if record.position is not None and len(places) < MOST_POSITIONS + 2:
+                places.append(record.position)
+    return found
 
 
 def models(summary: RunSummary) -> str:
@@ -140,7 +163,8 @@ def _model(model: ModelSummary, key: str) -> str:
         ("vectors", "sparse" if model.kind == "sparse" else ""),
         ("dimensions", number(model.dim, f"{key}.dim") if model.dim else ""),
         ("token limit", number(model.max_tokens, f"{key}.max_tokens") if model.max_tokens else ""),
-        ("commit or version", f"<code>{text(model.revision)}</code>"),
+        ("precision", text(model.dtype or "")),
+        (REVISIONS.get(model.source, "commit"), f"<code>{text(model.revision)}</code>"),
         ("source", text(f"{model.source}: {model.hub_id}" if model.hub_id else model.source)),
         ("sha256 of its files", f"<code>{text(model.digest[:16])}</code>"),
         ("size", marked(size(model.size_bytes), model.size_bytes, f"{key}.size_bytes") if model.size_bytes else ""),
@@ -175,43 +199,22 @@ def _passes(summary: RunSummary) -> Iterator[tuple[str, CollectionSummary, PassS
             yield f"collections.{index}.passes.{place}", collection, one
 
 
-def stages(summary: RunSummary) -> str:
-    """Where the time of each collection went, on one scale; what is left is the rest of the run."""
-    longest = max([each.seconds for each in summary.collections], default=0.0) or 1.0
-    drawn = ""
-    for index, each in enumerate(summary.collections[:MOST_ROWS]):
-        known = {stage: seconds for stage, seconds in each.seconds_by_stage.items() if stage in STAGES and seconds > 0}
-        words = [
-            f"{stage} {number(seconds, f'collections.{index}.seconds_by_stage.{stage}', 1, ' s')}"
-            for stage, seconds in known.items()
-        ]
-        shown = {**known, "other": max(0.0, each.seconds - sum(known.values()))}
-        whole = max(longest, sum(shown.values()))
-        bars = "".join(
-            f'<span class="{stage}" style="width:{seconds / whole:.2%}" title="{stage}: {seconds:.2f} s"></span>'
-            for stage, seconds in shown.items()
-            if seconds > 0
+def slowest(summary: RunSummary, start: float | None) -> str:
+    """The batches with the longest forward; when they began is told from the start of the run, if that is known."""
+    rows = []
+    for index, each in enumerate(summary.slowest_batches):
+        key = f"slowest_batches.{index}"
+        index_of = number(each.batch_index, f"{key}.batch_index")
+        rows.append(
+            [
+                number(each.seconds, f"{key}.seconds", 2),
+                f"{text(each.model)}<small>{text(each.collection)}, batch {index_of}</small>",
+                text(each.device),
+                *(number(getattr(each, name), f"{key}.{name}") for name in ("rows", "longest", "tokens")),
+                f"{max(0.0, each.began - start):.1f}" if start else NOT_ENDED,
+            ]
         )
-        drawn += f'<h3>{text(each.collection)} <small>{", ".join(words)}</small></h3><div class="stack">{bars}</div>'
-    legend = "".join(f'<span><b class="{stage}"></b>{stage}</span>' for stage in STAGES)
-    return f'<p class="legend">{legend}</p>{drawn}{_more(len(summary.collections))}' if drawn else ""
-
-
-def slowest(events: RollUp) -> str:
-    """The batches with the longest forward."""
-    rows = [
-        [
-            f"{each.seconds:.2f}",
-            f"{text(each.model)}<small>{text(each.collection)}</small>",
-            text(each.device),
-            f"{each.rows:,}",
-            f"{each.longest:,}",
-            f"{each.tokens:,}",
-            f"{each.at:.1f}",
-        ]
-        for each in events.slowest
-    ]
-    return table(["#seconds", "model", "device", "#rows", "#longest", "#tokens", "#at, s"], rows) if rows else ""
+    return table(["#seconds", "model", "device", "#rows", "#longest", "#tokens", "#began, s"], rows) if rows else ""
 
 
 def exports(summary: RunSummary) -> str:
@@ -237,11 +240,12 @@ def how(summary: RunSummary) -> str:
     """The command as typed, if it is known, and all options, versions and the machine."""
     command = shlex.join(["ultimate-embedder", *summary.command]) if summary.command else ""
     typed = f'<pre class="command">{text(command, LONG)}</pre>' if command else ""
+    typed += f"<p><small>in {text(summary.working_directory)}</small></p>" if summary.working_directory else ""
     options = summary.options.model_dump(mode="json") if summary.options else {}
     return (
         typed
-        + _folded("All options", _settings(options))
-        + _folded("Versions and machine", _settings({**summary.versions, **summary.machine}))
+        + folded("All options", _settings(options))
+        + folded("Versions and machine", _settings({**summary.versions, **summary.machine}))
     )
 
 
@@ -263,7 +267,15 @@ def figures(summary: RunSummary) -> str:
     )
     totals = [(name, _total(summary, key)) for name, key in keys]
     truncated = ("truncated", _total(summary, "truncated"))
-    return pairs([*totals, truncated, ("time", marked(duration(summary.seconds), summary.seconds, "seconds"))], "top")
+    time = ("time", marked(duration(summary.seconds), summary.seconds, "seconds"))
+    return pairs([*totals, truncated, time, *_pace(summary)], "top")
+
+
+def _pace(summary: RunSummary) -> list[tuple[str, str]]:
+    """Texts per second: of the only pass, or of all together while they encoded."""
+    encoded = sum(each.chunks.newly_encoded for each in summary.collections)
+    seconds = sum(each.seconds_by_stage.get("encode", 0.0) for each in summary.collections)
+    return [("texts/s, encoding", f"{encoded / seconds:,.1f}")] if encoded and seconds else []
 
 
 def _total(summary: RunSummary, key: str) -> str:

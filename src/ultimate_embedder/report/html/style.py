@@ -50,8 +50,16 @@ border-bottom:1px solid var(--line)}
 path.grid{stroke:var(--line)}
 path.area{fill:var(--fill)}
 path.fill{fill:color-mix(in srgb,var(--c) 75%,var(--bg))}
+path.pace{--c:var(--h2)}
 path.ceiling{stroke:var(--bad);stroke-dasharray:5 4;stroke-width:1.4}
 path.memory{stroke:var(--soft);stroke-dasharray:2 4}
+path.beyond{fill:var(--bad)}
+path.hatch{stroke:var(--bg);stroke-width:1.5}
+.plot em{position:absolute;right:0;padding-left:6px;font-size:12px;font-style:normal;line-height:1;
+background:var(--bg);transform:translateY(50%)}
+em.ceiling{color:var(--bad)}
+em.memory{color:var(--soft)}
+.tip{position:absolute;top:0;bottom:0}
 path.dot{stroke:var(--c,var(--ink));stroke-width:4.5;stroke-linecap:round}
 path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .side,.axis{font-size:12px;color:var(--soft)}
@@ -59,9 +67,11 @@ path.range{stroke:var(--c);stroke-width:1.6;opacity:.65}
 .axis{height:20px;margin-bottom:18px}
 .axis span{position:absolute;top:4px;transform:translateX(-50%);white-space:nowrap}
 .axis span:first-child{transform:none}
+.pair .axis{margin-bottom:0}
 .lane{margin-bottom:26px}
 .strip{margin-bottom:16px}
 .strip .plot{margin-top:10px}
+dl+.strip,details+dl{margin-top:18px}
 .lane .plot{margin-top:14px}
 .bars{height:26px}
 .bars span{position:absolute;overflow:hidden;background:var(--c);border-radius:2px;min-width:2px}
@@ -78,8 +88,16 @@ i.bad{color:var(--bad)}
 .legend{max-width:none;display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--soft);margin-bottom:16px}
 .legend b{display:inline-block;width:11px;height:11px;border-radius:2px;background:var(--c);margin-right:6px}
 .h0{--c:var(--h0)}.h1{--c:var(--h1)}.h2{--c:var(--h2)}.h3{--c:var(--h3)}
-.load{--c:var(--h2)}.model{--c:var(--h1)}.encode{--c:var(--h0)}.export{--c:var(--h3)}.check{--c:var(--note)}
-.other{--c:var(--fill)}
+.s-start{--c:var(--soft)}.s-load,.s-split{--c:var(--h2)}.s-model,.s-moving{--c:var(--h1)}
+.s-moving,.s-split{opacity:.6}.s-forward{--c:var(--h0)}.s-wait{--c:color-mix(in srgb,var(--h0) 45%,var(--bg))}
+.s-encoding{--c:color-mix(in srgb,var(--h0) 70%,var(--ink))}
+.s-export{--c:var(--h3)}.s-check{--c:var(--note)}.s-other{--c:var(--fill)}
+.whiskers{display:grid;grid-template-columns:minmax(0,max-content) minmax(160px,1fr) max-content;gap:2px 14px;
+align-items:center;margin:18px 0 4px;font-size:14px}
+.whiskers .plot{height:20px;margin:0}
+.whiskers .axis{margin:0}
+.whiskers path.range{stroke-width:2.4}
+.whiskers path.dot{stroke-width:9}
 .stack{display:flex;height:20px;gap:2px}
 .stack span{background:var(--c);border-radius:2px;min-width:1px}
 .wide{overflow-x:auto;margin-bottom:8px}
@@ -96,9 +114,12 @@ details{margin-top:12px}
 summary{cursor:pointer;font-size:14px;margin-bottom:8px}
 .broken{border-left:3px solid var(--look);padding-left:12px;margin-bottom:22px}
 :focus-visible{outline:2px solid var(--h0);outline-offset:2px}
-@media(max-width:600px){.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
+@media(max-width:600px){.whiskers{grid-template-columns:minmax(0,1fr) max-content}
+.whiskers>span{grid-column:1/-1;margin-top:4px}.whiskers>b:first-of-type{display:none}
+.items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
 h3 small{display:block}}
 @media print{:root{--bg:#fff}body{font-size:10.5pt;print-color-adjust:exact;-webkit-print-color-adjust:exact}
 main{padding:0}section{padding:14px 0;display:block}.lane,.strip,tr,.items li,.pair>div{break-inside:avoid}
-h2,h3{break-after:avoid}.wide{overflow:visible}}
+h2,h3{break-after:avoid}.wide{overflow:visible}table{font-size:9pt;min-width:0}th{white-space:normal}
+th,td{padding-right:10px;overflow-wrap:anywhere}td:first-child{min-width:10ch}details:not([open]){display:none}}
 """

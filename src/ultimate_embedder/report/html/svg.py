@@ -11,6 +11,7 @@ from ultimate_embedder.report.html.words import text
 
 WIDTH, HEIGHT = 1000, 100  # of the coordinates; the page stretches them
 HEADROOM = 1.08
+LEAST_BAR = 0.015  # of the height
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,23 @@ def plot(shapes: str, label: str, scale: Scale, sides: Mapping[float, str], heig
 def time_axis(seconds: float) -> str:
     """Times below plots that share one axis."""
     unit, name = (1, "s") if seconds < 180 else (60, "min") if seconds < 3 * 3600 else (3600, "h")
-    places = "".join(
-        f'<span style="left:{at * unit / seconds:.2%}">{at:,g}{"" if at else f" {name}"}</span>'
-        for at in ticks(seconds / unit)
-    )
-    return f'<div class="axis" aria-hidden="true">{places}</div>'
+    return axis({at * unit / seconds: f"{at:,g}" if at else f"0 {name}" for at in ticks(seconds / unit)})
+
+
+def axis(places: Mapping[float, str]) -> str:
+    """Words below a plot, each at its share of the width."""
+    words = "".join(f'<span style="left:{at:.2%}">{text(word)}</span>' for at, word in places.items())
+    return f'<div class="axis" aria-hidden="true">{words}</div>'
+
+
+def bars(counts: Sequence[int], scale: Scale, kind: str) -> str:
+    """A bar for each count, side by side; a count that is small beside the others can still be seen."""
+    path = ""
+    for place, count in enumerate(counts):
+        if count:
+            left, right = scale.x(place + 0.06), scale.x(place + 0.94)
+            path += f"M{left} {HEIGHT}V{scale.y(max(count, LEAST_BAR * scale.top))}H{right}V{HEIGHT}Z"
+    return f'<path class="{kind}" d="{path}"/>' if path else ""
 
 
 def ticks(top: float, most: int = 6) -> list[float]:

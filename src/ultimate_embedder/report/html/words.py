@@ -60,3 +60,8 @@ def pairs(items: list[tuple[str, str]], kind: str = "") -> str:
     """Names with values that are HTML already."""
     inner = "".join(f"<div><dt>{text(name)}</dt><dd>{value}</dd></div>" for name, value in items)
     return f'<dl class="{kind}">{inner}</dl>'
+
+
+def folded(title: str, inner: str) -> str:
+    """Something that is shown when it is asked for."""
+    return f"<details><summary>{text(title)}</summary>{inner}</details>" if inner else ""
