@@ -12,7 +12,7 @@ ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-e
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
 
-.PHONY: install demo test test-lowest test-ecosystem events check lint types generated bench bench-quick bench-upload torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem events check lint types generated bench bench-quick bench-upload bench-search torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -113,6 +113,9 @@ real-cards: $(STAMP)  ## what real cards should do, by counted operations: build
 
 bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
 	PYTHONPATH=. $(BIN)/python benchmarks/upload.py
+
+bench-search: $(STAMP)  ## latency of search over 100,000 points: dense exact, dense HNSW, sparse, hybrid
+	PYTHONPATH=. $(BIN)/python benchmarks/search_latency.py
 
 gpu-check: $(STAMP)  ## for a machine with a card: tests and a benchmark on it, one file to send back
 	$(BIN)/python -m tests.gpu_check --output gpu-check.json

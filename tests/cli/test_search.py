@@ -42,7 +42,7 @@ def test_hits_are_printed_with_score_source_section_and_text(run: Run, output: P
     (line,) = [line for line in result.out.splitlines() if "wing.md" in line]
     assert line.endswith("wing.md > Flow > Shocks")
     assert "    a wing in a shock wave" in result.out
-    assert "3 hits by zscore of tiny-bert and tiny-mpnet over 3 candidates; 3 points in the Qdrant shard" in " ".join(
+    assert "3 hits by zscore of tiny-bert + tiny-mpnet over 3 candidates; 3 points in the Qdrant shard" in " ".join(
         result.out.split()
     )
     assert "tiny-bert 0." in result.out

@@ -118,9 +118,9 @@ class Hits(Sequence[Hit]):
     @property
     def using(self) -> str:
         """The legs and the fusion in words."""
-        weights = {leg.weight for leg in self.legs}
-        names = [leg.name if len(weights) == 1 else f"{leg.name} {leg.weight:g}" for leg in self.legs]
-        return f"{self.fusion} of {' and '.join(names)}" if self.fusion else names[0]
+        equal = len({leg.weight for leg in self.legs}) == 1
+        names = [leg.name if equal or leg.weight == 1 else f"{leg.weight:g} x {leg.name}" for leg in self.legs]
+        return f"{self.fusion} of {' + '.join(names)}" if self.fusion else names[0]
 
     def as_dict(self) -> dict[str, Any]:
         """As `search --json` prints it."""
