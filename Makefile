@@ -71,7 +71,7 @@ types: $(STAMP)
 
 check: lint types test  ## what CI runs: lint, types, tests
 
-generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/api.md, the tables of docs/memory.md
+generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/plan.schema.json, docs/api.md, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
 torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input

@@ -36,7 +36,7 @@ def test_rows_come_back_as_they_were(dense: np.ndarray) -> None:
     assert np.allclose(sparse.row_sums, dense.sum(axis=1))
     again = sparse_from_rows([sparse[row] for row in range(9)])
     assert all(np.array_equal(getattr(again, name), getattr(sparse, name)) for name in ("indptr", "indices", "values"))
-    assert (again.indptr.dtype, again.indices.dtype, again.values.dtype) == (np.int64, np.uint32, np.float32)
+    assert [each.dtype.name for each in (again.indptr, again.indices, again.values)] == ["int64", "uint32", "float32"]
     with pytest.raises(IndexError):
         sparse[9]
 

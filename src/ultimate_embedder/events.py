@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultimate_embedder.config import InMemory, RunConfig
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.summary import RunOptions
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import (
     DeviceFacts,
@@ -34,6 +33,9 @@ from ultimate_embedder.types import (
     VectorKind,
     VectorSpec,
 )
+
+if TYPE_CHECKING:  # --help imports this module: no pydantic
+    from ultimate_embedder.summary import RunOptions
 
 EVENTS_VERSION = 2
 """Of `events.jsonl`: raised where a reader of the version before would misunderstand a log."""
@@ -74,6 +76,8 @@ class RunStarted(Event):
     output: str
     command: tuple[str, ...] = ()
     """The words of the command line, if the run was started there."""
+    working_directory: str = ""
+    """That relative paths of the command are of."""
     events_version: int = EVENTS_VERSION
 
 
@@ -729,6 +733,6 @@ def _json_dict(items: list[tuple[str, Any]]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    if isinstance(value, RunOptions):
-        return value.model_dump(mode="json")
+    if dump := getattr(value, "model_dump", None):  # of `RunOptions`, which is not imported here
+        return dump(mode="json")
     return valid_unicode(str(value)) if isinstance(value, Path | InMemory | str) else value

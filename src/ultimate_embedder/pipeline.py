@@ -102,7 +102,10 @@ def run(
         links = Output(config.output).replaced_links()
         held = stack.enter_context(_held(config, emit, stop)) if not config.dry_run else None
         inputs, typed = ", ".join(map(str, config.chunks)), tuple(map(valid_unicode, command))
-        emit(RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed))
+        here = _working_directory()
+        emit(
+            RunStarted(options=config, chunks=inputs, output=str(config.output), command=typed, working_directory=here)
+        )
         for message in (*held.notes, *links) if held is not None else ():
             emit(Warned(message=message))
         if held is not None:
@@ -142,6 +145,13 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
             _embed_collection(collection, session)
     session.end_run()
     return {device.name: device.lost for device in session.devices if device.lost is not None}
+
+
+def _working_directory() -> str:
+    try:
+        return valid_unicode(str(Path.cwd()))
+    except OSError:  # it was deleted
+        return ""
 
 
 def _held(config: RunConfig, emit: Emit, stop: StopSwitch) -> AbstractContextManager[HeldOutput]:

@@ -458,6 +458,9 @@ class RunSummary(_Part):
     output: str = ""
     options: RunOptions | None = Field(None, description="null if the options were invalid")
     command: list[str] = Field(default_factory=list, description="the command line as typed; empty if run from Python")
+    working_directory: str = Field(
+        "", description="the folder that relative paths of the command and the options are of"
+    )
     ensemble_mode: str = Field("disabled", description="of collections with several models")
     missing_models: list[MissingModel] = Field(
         default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"

@@ -152,10 +152,11 @@ def test_the_state_has_mitigations_warnings_and_leases(tmp_path: Path, run: Run)
 def test_a_view_goes_on_until_the_run_ends(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    steps = iter([[started()], [started(), batch(1.0)], [started(), batch(1.0), *ended()]])
+    begun = [started(), batch(1.0)]
+    steps: list[list[events.Event]] = [[*begun, *ended()], [*begun], [*begun[:1]]]
 
     def sleep(seconds: float) -> None:
-        write_log(out, *next(steps))
+        write_log(out, *steps.pop())
 
     monkeypatch.setattr(watch, "time", type("time", (), {"sleep": sleep, "monotonic": time.monotonic}))
     with hold_output(out):

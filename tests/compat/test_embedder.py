@@ -162,10 +162,10 @@ def test_every_keyword_is_accepted(make: Make, models: list[str], tmp_path: Path
     assert list(make(**given).models) == ["tiny-bert", "tiny-mpnet"]
 
 
-def test_sparse_vectors_are_made_beside_the_others(make: Make, chunks: Path) -> None:
+def test_sparse_vectors_are_made_beside_the_others(make: Make, write_chunks: WriteChunks) -> None:
     embedder = make(enable_sparse=True, sparse_models=["qdrant-bm25", str(tiny_splade())])
     assert list(embedder.sparse_models) == ["tiny-splade"]
-    embedder.load_chunks_from_processing(chunks)
+    embedder.load_chunks_from_processing(write_chunks(["a text of mice", "and another of clocks"]))
     results = embedder.generate_embeddings_kaggle_optimized()
     assert results["models_executed"] == ["tiny-bert", "tiny-splade", "bm25"]
     paths = embedder.export_for_local_qdrant()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tiny_models import tiny_model
+from tests.support.tiny_models import tiny_model, tiny_splade
 from ultimate_embedder import embed
 from ultimate_embedder.files import write_json
 
@@ -36,9 +36,20 @@ def records(count: int, prefix: str = "c") -> list[dict[str, Any]]:
     ]
 
 
+def worded_records(count: int) -> list[dict[str, Any]]:
+    """Chunks that no two words score alike, as engines have no order for equal scores."""
+    texts = [
+        "shock " * (1 + n % 5) + "jet " * (n % 3) + "plate " * (n % 7) + "nose " * (n % 2) + "wing " * n
+        for n in range(count)
+    ]
+    return [
+        {**record, "text": f"{text}{n}"} for n, (record, text) in enumerate(zip(records(count), texts, strict=True))
+    ]
+
+
 @pytest.fixture(scope="session")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`named`, `single`, `concat` (without a shard) and `several`, each with 30 points."""
+    """`named`, `single`, `concat` (without a shard), `several` and `sparse`, each with 30 points."""
     root = tmp_path_factory.mktemp("outputs")
     write_json(root / "chunks" / "docs" / "a_chunks.json", records(30))
     write_json(root / "two" / "first" / "a_chunks.json", records(18))
@@ -47,4 +58,6 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     embed(root / "chunks", root / "single", models=MODELS[0], **QUICK)
     embed(root / "chunks", root / "concat", models=MODELS, fusion="concat", exports=["npy", "parquet"], **QUICK)
     embed(root / "two", root / "several", models=MODELS, **QUICK)
+    write_json(root / "words" / "docs" / "a_chunks.json", worded_records(30))
+    embed(root / "words", root / "sparse", models=MODELS[0], sparse=["bm25", f"splade={tiny_splade()}"], **QUICK)
     return root

@@ -52,7 +52,9 @@ def test_without_a_summary_the_exports_say_which_models_are_needed(output: Path)
     with pytest.raises(ModelError, match=r"tiny-bert is not in the registry, and there is no summary .* --model DIR"):
         open_query_encoder(open_output(output), "docs", OFFLINE)
     models = QueryModels(None, OFFLINE, folders=[str(tiny_model("bert"))])
-    assert models.encode_query("text 1", recorded, [""])[""].shape == (64,)
+    vector = models.encode_query("text 1", recorded, [""])[""]
+    assert isinstance(vector, np.ndarray)
+    assert vector.shape == (64,)
 
 
 def test_an_output_that_does_not_say_how_it_was_made_is_refused_in_words(output: Path) -> None:

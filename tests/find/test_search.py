@@ -285,3 +285,68 @@ def test_hits_are_a_table_in_a_notebook_with_all_text_escaped(tmp_path: Path) ->
     assert "\x1b" not in shown
     assert len(shown) < 5000
     assert repr(hits) == "<Hits: 1 hit for 'the heat of a shock', by tiny-bert>"
+
+
+@pytest.fixture(scope="module")
+def sparse_server(outputs: Path) -> Iterator[QdrantServer]:
+    with QdrantServer() as server:
+        upload(outputs / "sparse", server.url, quiet=True)
+        yield server
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"using": "bm25"},
+        {"using": "tiny-splade"},
+        {"using": "sparse", "fusion": "rrf"},
+        {"using": "hybrid"},
+        {"using": "hybrid", "fusion": "rrf"},
+        {"using": "hybrid", "fusion": "dbsf", "weights": {"bm25": 0.2}},
+        {"using": "tiny-bert,bm25", "filter": "draft=true"},
+    ],
+    ids=str,
+)
+def test_sparse_and_hybrid_hits_are_the_same_everywhere(
+    outputs: Path, sparse_server: QdrantServer, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    output = open_output(outputs / "sparse")
+    without_shard = Path(shutil.copytree(outputs / "sparse", tmp_path / "out"))
+    shutil.rmtree(without_shard / "docs" / "qdrant")
+    options = {"candidates": 12, "top": 12, **options}
+    found = [
+        output.search("shock of a jet", **options),
+        output.search("shock of a jet", url=sparse_server.url, **options),
+        open_output(without_shard).search("shock of a jet", **options),
+    ]
+    assert ranking(found[0]) == ranking(found[1]) == ranking(found[2])
+    for hits in found[1:]:
+        assert [dict(hit.scores) for hit in hits] == [pytest.approx(dict(hit.scores), abs=1e-4) for hit in found[0]]
+
+
+def test_without_a_choice_all_vectors_are_searched_and_bm25_weighs_half(outputs: Path) -> None:
+    output = open_output(outputs / "sparse")
+    hits = output.search(QUESTION)
+    assert [(leg.name, leg.kind, leg.weight) for leg in hits.legs] == [
+        ("tiny-bert", "dense", 1.0),
+        ("tiny-splade", "sparse", 0.5),
+        ("bm25", "sparse", 0.5),
+    ]
+    assert [leg.name for leg in output.search(QUESTION, using="fused").legs] == ["tiny-bert"]
+
+
+def test_words_are_searched_without_loading_a_model(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultimate_embedder.find.query.load_encoder", None)
+    output = open_output(outputs / "sparse")
+    hits = output.search("the nose and the plate", using="bm25")
+    assert all({"nose", "plate"} & set(hit.text.split()) for hit in hits)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_a_question_without_known_words_finds_nothing_by_words_and_the_rest_by_vectors(outputs: Path) -> None:
+    output = open_output(outputs / "sparse")
+    assert len(output.search("the of and", using="bm25")) == 0
+    for fusion in ("zscore", "rrf", "dbsf"):
+        hits = output.search("the of and", using="tiny-bert,bm25", fusion=fusion)
+        assert [hit.chunk_id for hit in hits] == [hit.chunk_id for hit in output.search("the of and", using="fused")]
+        assert hits[0].scores["bm25"] == 0

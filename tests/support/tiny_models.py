@@ -158,7 +158,7 @@ def tiny_splade(
 def tiny_inference_free() -> Path:
     """The folder of a sparse encoder that looks the weights of a query's tokens up, and computes those of documents."""
     folder = Path(tempfile.mkdtemp(prefix="tiny-inference-free-")) / "tiny-inference-free"
-    documents = SparseEncoder(str(tiny_splade()), device="cpu")
+    documents: Any = SparseEncoder(str(tiny_splade()), device="cpu")
     weights = torch.rand(256 + len(SPECIAL), generator=torch.Generator().manual_seed(7))
     queries = SparseStaticEmbedding(documents.tokenizer, weight=weights, frozen=True)
     router = Router.for_query_document(query_modules=[queries], document_modules=list(documents))

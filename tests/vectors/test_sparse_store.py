@@ -30,7 +30,8 @@ def rows(count: int, seed: int = 0) -> tuple[np.ndarray, SparseVectors, np.ndarr
 
 
 def dense(vectors: SparseVectors) -> list[list[float]]:
-    return vectors.to_dense(20).tolist()
+    rows: list[list[float]] = vectors.to_dense(20).tolist()
+    return rows
 
 
 def test_sparse_vectors_come_back_by_key_in_any_order(tmp_path: Path) -> None:

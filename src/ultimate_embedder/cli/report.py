@@ -25,6 +25,11 @@ def add_commands(commands: Commands) -> None:
         examples="report out/",
     )
     report.add_argument("folder", metavar="DIR", type=Path, help="the --output of embed")
+    report.add_argument(
+        "--short-paths",
+        action="store_true",
+        help="leave out the folders of this machine: of a path only its name is shown",
+    )
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -33,7 +38,7 @@ def _report(options: argparse.Namespace) -> int:
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder} is not a folder. Give the --output of an earlier embed.")
     try:
-        path = write_report(Output(options.folder))
+        path = write_report(Output(options.folder), short_paths=options.short_paths)
     except OSError as error:
         raise OutputError(f"{options.folder}: {REPORT_NAME} cannot be written: {error.strerror}.") from error
     show(str(path), sys.stdout)

@@ -42,15 +42,10 @@ if TYPE_CHECKING:
     from ultimate_embedder.find.evaluate.result import Evaluation, EvaluationRow, read_evaluations
     from ultimate_embedder.find.evaluate.run import evaluate_output
     from ultimate_embedder.find.evaluate.sources import journal_identity
-    from ultimate_embedder.find.query import (
-        QueryEncoder,
-        QueryModels,
-        encode_texts,
-        open_query_encoder,
-        resolve_same_model,
-    )
+    from ultimate_embedder.find.query import QueryEncoder, QueryModels, open_query_encoder
     from ultimate_embedder.find.recorded import RecordedModel, RecordedVectors, read_recorded, summary_fusion
     from ultimate_embedder.find.rerank import reorder
+    from ultimate_embedder.find.same_model import encode_texts, resolve_same_model
     from ultimate_embedder.find.search import Searcher
     from ultimate_embedder.find.sparse import SparseQueryEncoder, open_sparse_query, query_sparse, read_sparse
 
@@ -131,7 +126,7 @@ _MODULES = {
     "VectorPair": "compare",
     "WorstCosine": "compare",
     "compare_sides": "compare",
-    "encode_texts": "query",
+    "encode_texts": "same_model",
     "evaluate_output": "evaluate.run",
     "journal_identity": "evaluate.sources",
     "open_query_encoder": "query",
@@ -142,7 +137,7 @@ _MODULES = {
     "read_recorded": "recorded",
     "read_sparse": "sparse",
     "reorder": "rerank",
-    "resolve_same_model": "query",
+    "resolve_same_model": "same_model",
     "summary_fusion": "recorded",
 }
 

@@ -94,7 +94,8 @@ def _require_same_models(opened: Sequence[_Opened]) -> None:
 def _meaning(recorded: RecordedVectors) -> Any:
     """What must be equal so that scores can be compared; the precision need not be."""
     models = tuple((model.name, model.digest, model.dim) for model in recorded.models)
-    return models, recorded.fusion, recorded.vectors
+    sparse = tuple((facts.name, facts.digest, facts.modifier) for facts in recorded.sparse)
+    return models, recorded.fusion, recorded.vectors, sparse
 
 
 def _open_server(

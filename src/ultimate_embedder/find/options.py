@@ -142,6 +142,30 @@ def _devices(value: Words, option: str) -> str:
     return ",".join(split_words(value))
 
 
+# `evaluate` has the same
+ModelFoldersOption = Annotated[
+    Words,
+    Option(
+        "folder of a model that is not where embed found it; may be repeated",
+        MODELS,
+        "DIR",
+        read=_folders,
+        repeatable=True,
+    ),
+]
+RerankDevicesOption = Annotated[
+    Words | None,
+    Option(
+        f"devices of the reranker: {' | '.join(DEVICE_WORDS)}; questions are encoded on the CPU",
+        MODELS,
+        "DEVICES",
+        default="auto",
+        read=_devices,
+    ),
+]
+RerankPrecisionOption = Annotated[Precision, Option("number format of the reranker", MODELS, "P", choices=PRECISIONS)]
+
+
 def make_search_config(
     output: Annotated[str | Path, Option("the --output of embed", WHERE, "OUT", positional=True, read=_folder)],
     question: Annotated[
@@ -214,27 +238,9 @@ def make_search_config(
         Option("environment variable that holds the API key", WHERE, "VAR", default="QDRANT_API_KEY, if it is set"),
     ] = None,
     ca_cert: Annotated[str | Path | None, Option("trust the certificates in this file (PEM)", WHERE, "FILE")] = None,
-    model: Annotated[
-        Words,
-        Option(
-            "folder of a model that is not where embed found it; may be repeated",
-            MODELS,
-            "DIR",
-            read=_folders,
-            repeatable=True,
-        ),
-    ] = (),
-    devices: Annotated[
-        Words | None,
-        Option(
-            f"devices of the reranker: {' | '.join(DEVICE_WORDS)}; questions are encoded on the CPU",
-            MODELS,
-            "DEVICES",
-            default="auto",
-            read=_devices,
-        ),
-    ] = None,
-    precision: Annotated[Precision, Option("number format of the reranker", MODELS, "P", choices=PRECISIONS)] = "auto",
+    model: ModelFoldersOption = (),
+    devices: RerankDevicesOption = None,
+    precision: RerankPrecisionOption = "auto",
     cache_dir: CacheDirOption = None,
     offline: OfflineOption = False,
     trust_remote_code: TrustOption = (),

@@ -29,14 +29,14 @@ def rank(
     Qdrant fuses where it gives the same result: RRF and DBSF with equal weights.
     """
     if len(legs) == 1:
-        found = place.nearest(legs[0], top, conditions)
+        found = _by_score(place.nearest(legs[0], top, conditions))
         return Ranking([Ranked(key, score, (score,)) for key, score in found])
     if len({leg.weight for leg in legs}) == 1:
         fused = place.fused(method, legs, depth, conditions)
         if fused is not None:
-            best = sorted(fused, key=lambda each: (-round(each.score, ENGINE_DECIMALS), each.key))[:top]
+            best = _by_score(fused, ENGINE_DECIMALS)[:top]
             return Ranking(_with_leg_scores(place, legs, best), "engine", len(fused))
-    found_by_leg = [place.nearest(leg, depth, conditions) for leg in legs]
+    found_by_leg = [_by_score(place.nearest(leg, depth, conditions)) for leg in legs]
     keys = sorted({each.key for found in found_by_leg for each in found})
     if method == "zscore":  # all legs are standardised over the same candidates
         scored = [_scores_of_all(place, leg, found, keys) for leg, found in zip(legs, found_by_leg, strict=True)]
@@ -46,6 +46,15 @@ def rank(
     ranked = fuse_legs(method, fusing, top)
     best = [Found(each.id, each.score) for each in ranked]
     return Ranking(_with_leg_scores(place, legs, best), "program", len(keys))
+
+
+def _by_score(found: Sequence[Found], decimals: int | None = None) -> list[Found]:
+    """Best first; of equal scores the lower key, as engines have no order for these."""
+
+    def score(each: Found) -> float:
+        return each.score if decimals is None else round(each.score, decimals)
+
+    return sorted(found, key=lambda each: (-score(each), each.key))
 
 
 def _scores_of_all(place: Place, leg: QueryLeg, found: Sequence[Found], keys: Sequence[str]) -> dict[str, float]:

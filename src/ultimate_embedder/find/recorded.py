@@ -8,11 +8,17 @@ from typing import Any
 
 from ultimate_embedder.description import PassDescription, read_description
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.export import PointsFile, VectorOrigin, read_export_journal, read_origin
+from ultimate_embedder.export import (
+    PointsFile,
+    VectorOrigin,
+    read_export_journal,
+    read_origin,
+    read_sparse_facts,
+)
 from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.summary import CollectionSummary, RunSummary
-from ultimate_embedder.types import UNNAMED, VectorSpec
+from ultimate_embedder.types import UNNAMED, SparseFacts, VectorSpec
 from ultimate_embedder.vectors import FUSIONS, Candidate, Fusion, Member, plan_fusion
 
 SEARCHED_KINDS = ("qdrant", "parquet")
@@ -43,6 +49,8 @@ class RecordedVectors:
     vectors: tuple[VectorSpec, ...]
     fingerprint: str | None = None
     """Equal fingerprints mean comparable vectors; None if an earlier version wrote the output."""
+    sparse: tuple[SparseFacts, ...] = ()
+    """What is known of the sparse vectors."""
 
     def label(self, vector: str) -> str:
         """What a vector is called among people: the models that made it."""
@@ -89,16 +97,22 @@ def _exported_origin(collection: CollectionOutput, kind: str) -> VectorOrigin | 
 
 def _from_origin(collection: CollectionOutput, origin: VectorOrigin, kind: str) -> RecordedVectors:
     try:
-        models = tuple(_model(collection, each) for each in origin.passes)
-        specs = tuple(VectorSpec(_text(each["name"]), _whole(each["dim"])) for each in origin.vectors)
-        fusion = _fusion(origin.fusion, models, specs)
-        if not models or fusion.vectors != specs:
+        models = tuple(_model(collection, each) for each in origin.passes if each.get("kind") != "sparse")
+        dense = tuple(
+            VectorSpec(_text(each["name"]), _whole(each["dim"]))
+            for each in origin.vectors
+            if each.get("kind") != "sparse"
+        )
+        sparse = read_sparse_facts(list(origin.sparse))
+        named = [_text(each["name"]) for each in origin.vectors if each.get("kind") == "sparse"]
+        fusion = _fusion(origin.fusion, models, dense)
+        if not models or fusion.vectors != dense or named != [facts.name for facts in sparse]:
             raise ValueError("vectors")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(
             f"the record of how the {kind} export in {collection.folder} was made is damaged ({error}). {AGAIN}"
         ) from error
-    return RecordedVectors(models, fusion, specs, origin.fingerprint)
+    return RecordedVectors(models, fusion, (*dense, *map(_sparse_spec, sparse)), origin.fingerprint, sparse)
 
 
 def _model(collection: CollectionOutput, recorded: Mapping[str, Any]) -> RecordedModel:
@@ -151,10 +165,14 @@ def _from_summary(summary: RunSummary, entry: CollectionSummary) -> RecordedVect
             pools=options.overlong == "pool",
             overlap=options.overlap,
         )
-        for model in entry.models
+        for model in entry.dense_models
     )
-    fusion = summary_fusion(summary, entry)
-    return RecordedVectors(models, fusion, fusion.vectors)
+    fusion, sparse = summary_fusion(summary, entry), tuple(entry.sparse)
+    return RecordedVectors(models, fusion, (*fusion.vectors, *map(_sparse_spec, sparse)), None, sparse)
+
+
+def _sparse_spec(facts: SparseFacts) -> VectorSpec:
+    return VectorSpec(facts.name, None, "sparse")
 
 
 def _entry(output: Output, summary: RunSummary, collection: str) -> CollectionSummary:

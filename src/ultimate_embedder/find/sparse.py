@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.events import Emit
 from ultimate_embedder.export import read_export_journal, read_sparse_facts
-from ultimate_embedder.find.query import encode_texts, resolve_same_model
+from ultimate_embedder.find.same_model import encode_texts, find_same_model
 from ultimate_embedder.models import SparseModel, WordCounter, load_sparse_model
 from ultimate_embedder.output import Output
 from ultimate_embedder.sparse import SparseVectors, sparse_from_dense
+from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.types import SparseFacts
 
 
@@ -53,11 +58,21 @@ def open_sparse_query(output: Output, collection: str, name: str | None, access:
     if (name is None and len(by_name) > 1) or (name is not None and name not in by_name):
         raise UsageError(f"{collection} has the sparse vectors {', '.join(by_name)}, not {name}. Name one of them.")
     facts = by_name[name] if name is not None else next(iter(by_name.values()))
+    return load_sparse_query(facts, output.try_summary()[0] if facts.bm25 is None else None, access)
+
+
+def load_sparse_query(
+    facts: SparseFacts,
+    summary: RunSummary | None,
+    access: HubAccess,
+    emit: Emit = lambda event: None,
+    folders: Sequence[str] = (),
+) -> SparseQueryEncoder:
+    """What encodes queries for a sparse vector; `folders` are where its model may be."""
     if facts.bm25 is not None:
         return SparseQueryEncoder(facts, _word_counter(facts))
-    summary = output.read_summary()
     options = summary.options if summary else None
-    model = resolve_same_model(facts.model, facts.digest, summary, access, kind="sparse")
+    model = find_same_model(facts.model, facts.digest, summary, access, emit, folders, kind="sparse")
     limit, cap = (options.max_tokens, options.token_cap) if options else (None, None)
     encoder = load_sparse_model(model, "float32", limit, access.trusted, token_cap=cap, for_queries=True)
     return SparseQueryEncoder(facts, encoder)
@@ -66,6 +81,11 @@ def open_sparse_query(output: Output, collection: str, name: str | None, access:
 def query_sparse(facts: SparseFacts, text: str) -> SparseVectors:
     """The BM25 vector of a query, from what an output says of its sparse vector: needs no model and no files."""
     return _word_counter(facts).query(text)
+
+
+def inverse_frequencies(frequency: np.ndarray, points: int) -> np.ndarray:
+    """IDF as Qdrant computes it: ln((N - n + 0.5) / (n + 0.5) + 1), of N points of which n have the word."""
+    return np.asarray(np.log((points - frequency + 0.5) / (frequency + 0.5) + 1))
 
 
 def _word_counter(facts: SparseFacts) -> WordCounter:

@@ -34,6 +34,7 @@ class PeakPredictor:
         self._make_features = make_features
         self._skeleton: torch.nn.Module | None = None
         self._known: dict[tuple[int, int, Capability | None, bool | None], int] = {}
+        self._costs: dict[tuple[int, int, Capability | None, int], ForwardCost] = {}
 
     def peak_bytes(
         self, rows: int, length: int, capability: Capability | None, *, has_padding: bool | None = None
@@ -54,12 +55,15 @@ class PeakPredictor:
 
     def forward_cost(self, rows: int, length: int, capability: Capability | None, layers: int) -> ForwardCost:
         """The kernels of a forward, counted with few of its `layers`: each has the same."""
-        few = min(FEW_LAYERS, layers)
-        with _predicting:
-            base = self._count(rows, length, capability, few)
-            if layers <= few:
-                return base
-            return base.with_more(self._count(rows, length, capability, few + 1), layers - few)
+        point = (rows, length, capability, layers)
+        if point not in self._costs:
+            few = min(FEW_LAYERS, layers)
+            with _predicting:
+                cost = self._count(rows, length, capability, few)
+                if layers > few:
+                    cost = cost.with_more(self._count(rows, length, capability, few + 1), layers - few)
+            self._costs[point] = cost
+        return self._costs[point]
 
     def _count(self, rows: int, length: int, capability: Capability | None, layers: int) -> ForwardCost:
         counter = operation_counter()

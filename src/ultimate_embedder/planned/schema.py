@@ -187,7 +187,10 @@ class MissingFromPlan(_Part):
 
 
 class Plan(_Part):
-    """What a run will take."""
+    """What a run will take: `verdict` says it in a line, `fits` and `problems` whether it can be done.
+
+    The other fields are those of `plan.json`; docs/plan.schema.json describes them.
+    """
 
     plan_version: Literal[1] = 1
     program: str = PROGRAM

@@ -114,18 +114,21 @@ def forecast_card(
     streamed = weights.total > card.usable_bytes - beside_bytes
     held = beside_bytes + card.workspace_bytes + (weights.streamed if streamed else weights.total)
     allowed = _allowed_bytes(card, held, models.padded.reserve_ratio)
-    peak, in_parts, too_large, fitting, whole = 0, 0, 0, 0, 0
+    peak, in_parts, too_large, fitting = 0, 0, 0, 0
+    # tokens of the largest batch that fits; a padded one takes no less than one of one length
+    whole = {False: 0, True: 0}
     for shape in sorted(shapes, key=lambda each: (-each.length, -each.rows)):
         rows = -(-shape.rows // lanes)
-        if rows * shape.length <= whole:  # fewer tokens in shorter rows than in a batch that fits: it takes no more
-            continue
+        if rows * shape.length <= max(whole[False], whole[shape.uniform]):
+            continue  # fewer tokens in shorter rows than a batch that fits has: it takes no more
         if held + models.peak_bytes(1, shape) > card.usable_bytes:
             too_large += shape.count
             continue
         fitting = max(fitting, shape.length)
         parts = -(-rows // max(1, models.padded.most_rows(shape.length, allowed)))
         in_parts += shape.count * (parts > 1)
-        whole = max(whole, rows * shape.length) if parts == 1 else whole
+        if parts == 1:
+            whole[shape.uniform] = max(whole[shape.uniform], rows * shape.length)
         if models.padded.allocated_bytes(-(-rows // parts), shape.length) > peak:
             peak = max(peak, min(models.peak_bytes(-(-rows // parts), shape), card.usable_bytes - held))
     allocated = min(held + peak, max(held, card.usable_bytes))

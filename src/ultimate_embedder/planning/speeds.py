@@ -10,7 +10,7 @@ from ultimate_embedder.planning.estimates import Estimate, Range, Speed
 LEAST_SPREAD = 0.15  # of a time: machines do other things too
 ONE_RECORD_SPREAD = 0.25
 ABOUT_EQUAL = 1.5  # sizes of a stage that differ by no more than this factor
-LEAST_WEIGHT = 0.1  # of the largest record's tokens: smaller ones say little of the spread
+LEAST_WEIGHT = 0.1  # of the largest record's tokens: in smaller ones, starting takes most of the time
 
 
 def find_records(
@@ -23,7 +23,9 @@ def find_records(
 
 
 def speed_of(records: Sequence[PassRecord]) -> Speed:
-    """The speed of one worker, by length, with the spread between records; long passes count more than short ones."""
+    """The speed of one worker by length, and the spread between records; much shorter passes than others are left out."""
+    largest = max(each.tokens for each in records)
+    records = [each for each in records if each.tokens >= LEAST_WEIGHT * largest]
     tokens: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for record in records:
@@ -43,12 +45,10 @@ def speed_of(records: Sequence[PassRecord]) -> Speed:
 
 def _spread(records: Sequence[PassRecord], rates: dict[int, float], overhead: float) -> Range:
     """How much faster and slower passes were than all of them together say."""
-    largest = max(each.tokens for each in records)
     ratios = []
     for record in records:
-        if record.tokens >= LEAST_WEIGHT * largest:
-            expected = sum(padded / rates[length] for length, (padded, _) in record.by_length.items()) * overhead
-            ratios.append(record.seconds * record.workers / expected)
+        expected = sum(padded / rates[length] for length, (padded, _) in record.by_length.items()) * overhead
+        ratios.append(record.seconds * record.workers / expected)
     least = LEAST_SPREAD if len(ratios) > 1 else ONE_RECORD_SPREAD
     return Range(min(1 - least, *ratios), max(1 + least, *ratios))
 

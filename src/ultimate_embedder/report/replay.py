@@ -98,6 +98,7 @@ def _run_started(fields: dict[str, Any]) -> events.RunStarted:
         chunks=str(fields["chunks"]),
         output=str(fields["output"]),
         command=tuple(map(str, fields.get("command") or ())),
+        working_directory=str(fields.get("working_directory", "")),
         events_version=int(fields.get("events_version", FIRST_VERSION)),
     )
 

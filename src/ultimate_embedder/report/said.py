@@ -11,6 +11,8 @@ from ultimate_embedder.terminal import counted
 from ultimate_embedder.types import FieldsUsed
 
 PROGRESS = (logging.INFO + logging.WARNING) // 2  # the level of what is shown if no level is asked for
+MOST_MITIGATIONS = 1000  # that are told: each kind once, unless a log is made to have more
+LONGEST_NAME = 1000
 Said = tuple[str, int]
 
 
@@ -18,7 +20,7 @@ class Speaker:
     """Says what matters of each event; of mitigations each kind once per model, as all are in the summary."""
 
     def __init__(self) -> None:
-        self._mitigated: set[tuple[str | None, str, str | None]] = set()
+        self._mitigated: set[tuple[str | None, str, str]] = set()
 
     def lines(self, event: events.Event) -> Iterator[Said]:
         """The lines about an event."""
@@ -67,8 +69,8 @@ class Speaker:
                 pass
 
     def _mitigation(self, event: events.Mitigated) -> Iterator[Said]:
-        key = event.collection, event.kind, str(event.details.get("model"))
-        if key not in self._mitigated:
+        key = event.collection, event.kind[:LONGEST_NAME], str(event.details.get("model"))[:LONGEST_NAME]
+        if key not in self._mitigated and len(self._mitigated) < MOST_MITIGATIONS:
             self._mitigated.add(key)
             yield f"{event.collection}: {mitigation_words(event)}", PROGRESS
 

@@ -126,7 +126,7 @@ class SummaryBuilder:
             options if isinstance(options, RunOptions) else RunOptions.model_validate(options.as_dict())
         )
         self._started = event.timestamp
-        self.summary.command = list(event.command)
+        self.summary.command, self.summary.working_directory = list(event.command), event.working_directory
         self.summary.chunks = event.chunks
         self.summary.output = event.output
         self.summary.dry_run = event.options.dry_run

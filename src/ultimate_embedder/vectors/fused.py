@@ -23,15 +23,16 @@ class FusedVectors:
 
     def __init__(self, stores: Sequence[PassVectors], fusion: Fusion, sparse: Sequence[SparsePart] = ()) -> None:
         self.fusion = fusion
-        self._dense = stores
+        self.stores = stores
+        """Of the dense vectors."""
         self._sparse = sparse
-        self._stores = [*stores, *(part.store for part in sparse)]
+        self._every = [*stores, *(part.store for part in sparse)]
 
     @functools.cached_property
     def identity(self) -> str:
         """Equal identities mean equal vectors of equal texts, in equal collections."""
-        described = json.dumps(asdict(self.fusion) if len(self._dense) > 1 else None, sort_keys=True)
-        contents = [f"{fingerprint(store.identity)}:{store.digest()}" for store in self._stores]
+        described = json.dumps(asdict(self.fusion) if len(self.stores) > 1 else None, sort_keys=True)
+        contents = [f"{fingerprint(store.identity)}:{store.digest()}" for store in self._every]
         return hashlib.sha256("\n".join([described, *contents]).encode()).hexdigest()[:32]
 
     @property
@@ -47,30 +48,30 @@ class FusedVectors:
     @property
     def is_fused(self) -> bool:
         """Whether there are several dense models."""
-        return len(self._dense) > 1
+        return len(self.stores) > 1
 
     @property
     def identities(self) -> list[PassIdentity]:
         """The identities of the passes that the vectors are made of."""
-        return [store.identity for store in self._stores]
+        return [store.identity for store in self._every]
 
     @property
     def fingerprints(self) -> list[str]:
         """The passes that the vectors are made of."""
-        return [fingerprint(store.identity) for store in self._stores]
+        return [fingerprint(store.identity) for store in self._every]
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         """For each key, whether every model has a vector for it."""
-        return holds_all(self._stores, keys)
+        return holds_all(self._every, keys)
 
     def without(self, keys: np.ndarray) -> list[tuple[str, np.ndarray]]:
         """The models that have no vector for some keys, each with a mask of these keys."""
-        missing = [(store.identity.model, ~store.holds(keys)) for store in self._stores]
+        missing = [(store.identity.model, ~store.holds(keys)) for store in self._every]
         return [(model, mask) for model, mask in missing if mask.any()]
 
     def read(self, keys: np.ndarray) -> dict[str, np.ndarray]:
         """The dense vectors of `keys`, all of which must be stored."""
-        return self.fusion.fuse([store.read(keys) for store in self._dense])
+        return self.fusion.fuse([store.read(keys) for store in self.stores])
 
     def read_sparse(self, keys: np.ndarray) -> dict[str, SparseVectors]:
         """The sparse vectors of `keys`, all of which must be stored."""

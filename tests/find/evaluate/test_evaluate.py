@@ -13,12 +13,17 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from tests.find.evaluate.conftest import QRELS, QUERIES, RECORDS, make_output
-from tests.support.tiny_models import tiny_cross_encoder, tiny_model
+from tests.support.tiny_models import tiny_cross_encoder, tiny_model, tiny_splade
 from ultimate_embedder import embed, evaluate, open_output
+from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.find import read_evaluations
+from ultimate_embedder.export import PointsFile
+from ultimate_embedder.find import open_sparse_query, read_evaluations
+from ultimate_embedder.find.evaluate.sparse import make_sparse_leg
 from ultimate_embedder.lock import hold_output
+from ultimate_embedder.models import WordCounter
 from ultimate_embedder.output import Output
+from ultimate_embedder.sparse import join_sparse
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.verify import verify_output
 
@@ -95,17 +100,11 @@ def test_damaged_vectors_of_queries_and_a_damaged_result_are_noticed_and_compute
     (shard, *_) = sorted((out / "docs" / "queries").glob("*/shard-*.npy"))
     shard.write_bytes(shard.read_bytes()[:-4] + b"\0\0\0\1")
     Output(out).evaluation_path.write_text("{}")
-    damaged = verify_output(out, 0, open_access()).damaged
+    damaged = verify_output(out, 0, HubAccess(offline=True)).damaged
     assert [problem.endswith("run evaluate again") for problem in damaged] == [True, True]
     assert isinstance(read_evaluations(Output(out)), Damaged)
     assert evaluate(out, **GIVEN).rows == first.rows
-    assert verify_output(out, 0, open_access()).damaged == []
-
-
-def open_access() -> Any:
-    from ultimate_embedder.config import HubAccess
-
-    return HubAccess(offline=True)
+    assert verify_output(out, 0, HubAccess(offline=True)).damaged == []
 
 
 def test_the_models_of_fused_vectors_are_found_in_the_store(tiny_output: Path, tmp_path: Path) -> None:
@@ -229,3 +228,35 @@ def test_figures_of_one_model_are_those_of_sentence_transformers(minilm: Path, t
     names = ("cosine_ndcg@10", "cosine_recall@100", "cosine_mrr@10", "cosine_map@100")
     assert ours == pytest.approx([theirs[name] for name in names], abs=1e-3)
     assert 0 < found.map < found.mrr < 1
+
+
+def test_splade_vectors_are_a_sparse_leg_and_their_queries_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splade = tiny_splade()
+    out = make_output(tmp_path / "out", models=str(tiny_model("bert", hidden=32, layers=1)), sparse=f"splade={splade}")
+    found = evaluate(out, **GIVEN)
+    assert found.row(splade.name).kind == "sparse"
+    assert found.default == "hybrid zscore"
+    monkeypatch.setattr("ultimate_embedder.find.sparse.load_sparse_model", _must_not_be_called)
+    assert evaluate(out, **GIVEN).rows == found.rows
+
+
+def test_sparse_scores_are_those_of_bm25s_for_the_same_words(tiny_output: Path) -> None:
+    bm25s = pytest.importorskip("bm25s")
+    output = open_output(tiny_output)
+    points = PointsFile.open(output["docs"].points_file)
+    encoder = open_sparse_query(output, "docs", "bm25", HubAccess(offline=True))
+    assert isinstance(encoder.encoder, WordCounter)
+    asked = join_sparse([encoder.encode_query(text) for text in QUERIES.values()])
+    leg = make_sparse_leg(encoder.facts, asked, points)
+    (block,) = leg.source.blocks(100)
+    ours = leg.scorer.bind(slice(0, len(QUERIES)))({"bm25": block})
+    counts = encoder.encoder.count([record["text"] for record in RECORDS])
+    pairs = [list(zip(*counts[row], strict=True)) for row in range(len(RECORDS))]
+    words = [[str(word) for word, count in row for _ in range(int(count))] for row in pairs]
+    theirs = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    theirs.index(words, show_progress=False)
+    for query, scores in enumerate(ours):
+        known = [str(word) for word in asked[query][0] if any(str(word) in text for text in words)]
+        assert scores == pytest.approx(theirs.get_scores(known) * 2.2, rel=1e-5)  # it leaves out the factor k1 + 1

@@ -26,12 +26,12 @@ from ultimate_embedder.find.evaluate.measures import Relevant
 from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.result import EvaluationRow
 from ultimate_embedder.find.evaluate.sources import ModelVectors, Sources
-from ultimate_embedder.find.evaluate.sparse import inverse_frequencies
 from ultimate_embedder.find.evaluate.table import best_model, make_rows
 from ultimate_embedder.find.evaluate.task import Matching, Task, Unmatched
 from ultimate_embedder.find.evaluate.tuning import split_queries, tune_weights, weight_grid
 from ultimate_embedder.find.evaluate.verdict import make_verdict
 from ultimate_embedder.find.evaluate.ways import plan_ways
+from ultimate_embedder.find.sparse import inverse_frequencies
 from ultimate_embedder.types import PassIdentity
 
 QUERIES = 40

@@ -119,8 +119,8 @@ def test_an_idle_gpu_is_explained_by_companions_on_the_cpu() -> None:
     )
     devices = [device("cuda:0", forward_seconds=9.0, leased_seconds=10.0), device("cuda:1", forward_seconds=5.7)]
     summary = RunSummary(seconds=10, devices=devices, collections=[encoding("simultaneous", placed)])
-    found = {each.symptom: each for each in find_advice(summary, ended=True)}
-    idle = found["cuda:1 was idle 43% of the encoding time"]
+    [idle] = find_advice(summary, ended=True)
+    assert idle.symptom == "cuda:1 was idle 43% of the encoding time"
     assert "bge-m3 worked on the CPU, because no other GPU has 900 MB for it." in idle.evidence
     assert "--mode exclusive" in idle.change
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.report.html.conftest import HOSTILE, Page
 from ultimate_embedder.find import Evaluation
@@ -89,3 +90,15 @@ def test_the_lines_of_the_terminal_have_the_same(found: Evaluation) -> None:
     assert any(line.split()[:3] == ["zscore", "fusion", "0.520"] for line in lines)
     assert any("better there: 0.25 -> 1.00" in line for line in lines)
     assert any(line.startswith("note: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ndcg@10": 1e300}, {"map": float("nan")}, {"interval": {"ndcg@10": [5, -1]}}, {"name": 7}, {"kind": None}],
+    ids=str,
+)
+def test_a_result_that_cannot_be_is_not_drawn(found: Evaluation, change: dict[str, Any]) -> None:
+    values = found.as_dict()
+    values["rows"][0] |= change
+    with pytest.raises(ValidationError):
+        Evaluation.model_validate(values)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.config import devices_from_environment
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import Emit
 from ultimate_embedder.find.evaluate.documents import open_points
@@ -24,7 +23,6 @@ from ultimate_embedder.find.evaluate.sources import Sources, find_sources
 from ultimate_embedder.find.evaluate.sparse import make_sparse_leg
 from ultimate_embedder.find.evaluate.task import Task, make_task
 from ultimate_embedder.find.evaluate.ways import Plan, SparseLeg, plan_ways
-from ultimate_embedder.find.options import SearchPlace
 from ultimate_embedder.find.query import QueryModels
 from ultimate_embedder.models import model_name
 from ultimate_embedder.output import CollectionOutput, Output
@@ -79,8 +77,9 @@ def search_collection(
     points = open_points(collection)
     task = make_task(judged.queries, judged.judgements, points, config.doc_field)
     sources = find_sources(collection, points, task.documents.keys)
-    models = QueryModels(output.try_summary()[0], config.access)
-    vectors = QueryVectors(output, collection, models, config.access, emit)
+    place = config.place
+    models = QueryModels(output.try_summary()[0], place.hub, place.model_folders)
+    vectors = QueryVectors(output, collection, models, place.hub, emit)
     queries = _encode_queries(vectors, task, sources)
     chunks = task.documents.chunks
     sparse = [
@@ -93,7 +92,7 @@ def search_collection(
     with contextlib.ExitStack() as stack:
         rerank = None
         if config.rerank is not None:
-            score = stack.enter_context(open_reranker(config.rerank, _place(output, config), points, emit))
+            score = stack.enter_context(open_reranker(config.rerank, place, points, emit))
             rerank = Rerank(model_name(config.rerank), plan.default, config.candidates, score)
         measured = measure(search, emit, ceiling_depth=config.candidates, rerank=rerank, keep=config.tune)
     return Searched(output, collection, task, sources, plan, measured)
@@ -102,10 +101,6 @@ def search_collection(
 def _encode_queries(vectors: QueryVectors, task: Task, sources: Sources) -> Mapping[str, np.ndarray]:
     models = {model.name: model for model in (*sources.models, *(sources.fused.members if sources.fused else ()))}
     return {name: vectors.encode(task.texts, model) for name, model in models.items()}
-
-
-def _place(output: Output, config: EvaluateConfig) -> SearchPlace:
-    return SearchPlace(output.folder, devices=devices_from_environment() or "auto", hub=config.access)
 
 
 def _row_sources(sources: Sources, sparse: Sequence[SparseLeg]) -> dict[str, RowSource]:

@@ -12,17 +12,23 @@ from typing import Annotated, Any
 
 from ultimate_embedder.config import (
     CacheDirOption,
-    HubAccess,
     OfflineOption,
     Option,
     TrustOption,
     at_least,
+    devices_from_environment,
     hub_access,
     read_options,
     split_words,
 )
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.find.options import CANDIDATES
+from ultimate_embedder.find.options import (
+    CANDIDATES,
+    ModelFoldersOption,
+    RerankDevicesOption,
+    RerankPrecisionOption,
+    SearchPlace,
+)
 
 DATA = "queries and judgements"
 WAYS = "what is compared"
@@ -52,7 +58,8 @@ class EvaluateConfig:
     against: Path | None
     against_collection: str | None
     seed: int
-    access: HubAccess
+    place: SearchPlace
+    """The output, and what it is searched with."""
     html: Path | None
     quiet: bool
 
@@ -195,6 +202,9 @@ def make_evaluate_config(
     seed: Annotated[
         int, Option("of random samples and halves", WAYS, "N", default="0", read=partial(at_least, least=0))
     ] = 0,
+    model: ModelFoldersOption = (),
+    devices: RerankDevicesOption = None,
+    precision: RerankPrecisionOption = "auto",
     cache_dir: CacheDirOption = None,
     offline: OfflineOption = False,
     trust_remote_code: TrustOption = (),
@@ -217,7 +227,14 @@ def make_evaluate_config(
         raise UsageError("--against-collection is about the output of --against. Give --against DIR, or drop it.")
     if make_queries and doc_field is not None:
         raise UsageError("--make-queries judges chunks, not documents: drop --doc-field.")
-    values["access"] = hub_access(
+    access = hub_access(
         cache_dir=values.pop("cache_dir"), offline=values.pop("offline"), trusted=values.pop("trust_remote_code")
+    )
+    values["place"] = SearchPlace(
+        output=values["folder"],
+        model_folders=values.pop("model"),
+        devices=values.pop("devices") or devices_from_environment() or "auto",
+        precision=values.pop("precision"),
+        hub=access,
     )
     return EvaluateConfig(**values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,20 +15,28 @@ from ultimate_embedder.output import Output
 from ultimate_embedder.state import Damaged, Fields, UnfitError, read_state, write_state
 
 VERSION = 1
+MOST_ROWS = 2_000
+ROUNDING = 1e-6
+
+# a file from elsewhere may say anything: what is drawn is within these bounds
+Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
+Change = Annotated[float, Field(ge=-1 - ROUNDING, le=1 + ROUNDING)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, extra="ignore", allow_inf_nan=False, protected_namespaces=()
+    )
 
 
 class Compared(_Part):
     """The difference to another way, query by query, in nDCG@10."""
 
     to: str = Field(description="the way that it is compared with")
-    difference: float = Field(description="mean difference of nDCG@10")
-    interval: tuple[float, float] = Field(description="95 % bootstrap interval of the difference")
-    p: float = Field(description="two-sided paired randomisation test")
-    p_corrected: float | None = Field(None, description="corrected for the number of comparisons (Holm)")
+    difference: Change = Field(description="mean difference of nDCG@10")
+    interval: tuple[Change, Change] = Field(description="95 % bootstrap interval of the difference")
+    p: Share = Field(description="two-sided paired randomisation test")
+    p_corrected: Share | None = Field(None, description="corrected for the number of comparisons (Holm)")
     better: int = Field(0, description="queries with a higher nDCG@10")
     worse: int = 0
     equal: int = 0
@@ -73,11 +81,11 @@ class EvaluationRow(_Part):
     kind: str = Field(
         description="model, fusion, vector_fusion, sparse, hybrid, matryoshka, quantized, reranked, ceiling"
     )
-    ndcg: float = Field(alias="ndcg@10")
-    recall: float = Field(alias="recall@100")
-    mrr: float = Field(alias="mrr@10")
-    map: float
-    interval: dict[str, tuple[float, float]] = Field(description="95 % bootstrap interval of each measure")
+    ndcg: Share = Field(alias="ndcg@10")
+    recall: Share = Field(alias="recall@100")
+    mrr: Share = Field(alias="mrr@10")
+    map: Share
+    interval: dict[str, tuple[Share, Share]] = Field(description="95 % bootstrap interval of each measure")
     compared: Compared | None = Field(
         None, description="with the best model, or with the model whose vectors these are"
     )
@@ -132,7 +140,7 @@ class Tuned(_Part):
     tested_on: int = Field(description="other queries, which all figures here are of")
     weights: dict[str, float]
     weights_before: dict[str, float]
-    rows: list[EvaluationRow] = Field(description="on the tested half only")
+    rows: list[EvaluationRow] = Field(max_length=MOST_ROWS, description="on the tested half only")
 
 
 class QueryChange(_Part):
@@ -140,8 +148,8 @@ class QueryChange(_Part):
 
     id: str
     text: str
-    here: float
-    there: float
+    here: Share
+    there: Share
 
 
 class Against(_Part):
@@ -151,7 +159,7 @@ class Against(_Part):
     collection: str
     chunks: int
     rows: list[EvaluationRow] = Field(
-        description="of the other output; compared with the row of the same name here, if there is one"
+        max_length=MOST_ROWS, description="of the other output; compared with the default way of this one"
     )
     here: str = Field(description="the way that this output is searched by default")
     there: str
@@ -177,7 +185,7 @@ class Evaluation(_Part):
     seed: int = 0
     candidates: int = Field(0, description="candidates of each leg that are fused")
     matched: Matched
-    rows: list[EvaluationRow]
+    rows: list[EvaluationRow] = Field(max_length=MOST_ROWS)
     best_model: str | None = None
     default: str = Field("", description="the way that search uses by default")
     verdict: list[Statement] = Field(default_factory=list)

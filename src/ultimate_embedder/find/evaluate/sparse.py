@@ -12,6 +12,7 @@ from ultimate_embedder.export import PointsFile
 from ultimate_embedder.find.evaluate.scoring import BLOCK_ROWS, Blocks, Scorer
 from ultimate_embedder.find.evaluate.ways import SparseLeg
 from ultimate_embedder.find.legs import SPARSE_WEIGHTS
+from ultimate_embedder.find.sparse import inverse_frequencies
 from ultimate_embedder.sparse import SparseVectors, join_sparse
 from ultimate_embedder.types import SparseFacts
 
@@ -50,11 +51,6 @@ def make_sparse_leg(facts: SparseFacts, queries: SparseVectors, points: PointsFi
         weights = inverse_frequencies(frequency, points.points)
     scorer = _sparse_scorer(facts.name, queries, words, weights)
     return SparseLeg(facts.name, scorer, source, SPARSE_WEIGHTS)
-
-
-def inverse_frequencies(frequency: np.ndarray, points: int) -> np.ndarray:
-    """IDF as Qdrant computes it: ln((N - n + 0.5) / (n + 0.5) + 1), of N points of which n have the word."""
-    return np.asarray(np.log((points - frequency + 0.5) / (frequency + 0.5) + 1))
 
 
 def _frequencies(block: SparseVectors, words: np.ndarray) -> np.ndarray:

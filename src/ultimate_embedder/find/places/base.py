@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ultimate_embedder.find.filters import Condition, Payload, place_key
+from ultimate_embedder.sparse import SparseVectors
 from ultimate_embedder.types import VectorKind
 
 ENGINE_RRF_K = 61  # Qdrant counts ranks from 0: its 61 is the 60 of the paper
@@ -25,13 +26,23 @@ class QueryLeg:
     """Of the vector; '' if points have one."""
     label: str
     """What made the vector: shown to people."""
-    vector: np.ndarray
+    vector: np.ndarray | SparseVectors
+    """Of a sparse vector one row."""
     weight: float = 1.0
-    kind: VectorKind = "dense"
+
+    @property
+    def kind(self) -> VectorKind:
+        """Of the vector."""
+        return "sparse" if isinstance(self.vector, SparseVectors) else "dense"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can be found with it: a sparse vector without values, of a question without known words."""
+        return isinstance(self.vector, SparseVectors) and not len(self.vector.indices)
 
     def defaults(self, keys: Sequence[str]) -> dict[str, float]:
-        """The scores of points that the leg does not find: unknown for a dense vector."""
-        return {}
+        """The scores of points that the leg does not find: 0 for a sparse vector that shares no word with them."""
+        return dict.fromkeys(keys, 0.0) if self.kind == "sparse" else {}
 
 
 class Found(NamedTuple):

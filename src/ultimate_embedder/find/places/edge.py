@@ -20,6 +20,7 @@ from ultimate_embedder.find.places.base import (
     point_key,
 )
 from ultimate_embedder.output import CollectionOutput
+from ultimate_embedder.sparse import SparseVectors
 
 if TYPE_CHECKING:
     import qdrant_edge
@@ -45,7 +46,7 @@ class EdgePlace(Place):
         import qdrant_edge as edge
 
         placed = self.placed(conditions)
-        if placed is None:
+        if placed is None or leg.is_empty:
             return []
         return self._found(
             edge.QueryRequest(query=_nearest(leg), limit=min(limit, self.points), filter=as_edge(placed))
@@ -55,7 +56,7 @@ class EdgePlace(Place):
         """The exact scores of these points."""
         import qdrant_edge as edge
 
-        if not keys:
+        if not keys or leg.is_empty:
             return {}
         chosen = as_edge((), [engine_id(key) for key in keys])
         exact = edge.SearchParams(exact=True)
@@ -68,7 +69,7 @@ class EdgePlace(Place):
         import qdrant_edge as edge
 
         placed = self.placed(conditions)
-        if method not in ENGINE_FUSIONS or placed is None:
+        if method not in ENGINE_FUSIONS or placed is None or any(leg.is_empty for leg in legs):
             return None
         query: Any = edge.Fusion.Rrf(k=ENGINE_RRF_K) if method == "rrf" else edge.Fusion.Dbsf()
         limit, chosen = min(depth, self.points), as_edge(placed)
@@ -128,6 +129,9 @@ def _least_bytes(recorded: int) -> int:
 def _nearest(leg: QueryLeg) -> qdrant_edge.Query:
     import qdrant_edge as edge
 
+    if isinstance(leg.vector, SparseVectors):
+        sparse = edge.SparseVector(leg.vector.indices.tolist(), leg.vector.values.tolist())
+        return edge.Query.Nearest(sparse, using=leg.name)
     return edge.Query.Nearest(leg.vector.tolist(), using=leg.name or None)
 
 

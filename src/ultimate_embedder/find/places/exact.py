@@ -13,7 +13,9 @@ from ultimate_embedder.export import PointsFile, read_vectors
 from ultimate_embedder.find.filters import Condition, Payload, find_values
 from ultimate_embedder.find.places.base import Found, Place, QueryLeg
 from ultimate_embedder.find.score_fusion import top_columns
+from ultimate_embedder.find.sparse import inverse_frequencies
 from ultimate_embedder.output import CollectionOutput
+from ultimate_embedder.sparse import SparseVectors
 
 BLOCK_ROWS = 16_384
 READ_ROWS = 1024
@@ -34,22 +36,28 @@ class ExactPlace(Place):
         self._ids = [each for ids in file.ids(READ_ROWS) for each in ids]
         self._rows: dict[str, int] | None = None
         self._masks: dict[tuple[Condition, ...], np.ndarray] = {}
+        self._sparse: dict[str, SparseVectors] = {}  # read when they are first needed
 
     def nearest(self, leg: QueryLeg, limit: int, conditions: Sequence[Condition]) -> list[Found]:
         """The points with the highest scores, best first."""
         placed = self.placed(conditions)
-        if placed is None:
+        if placed is None or not self.points:
             return []
         scores = self._all_scores(leg)
+        if leg.kind == "sparse":  # what shares no word with the question is not found
+            scores = np.where(scores > 0, scores, -np.inf)
         if placed:
             scores = np.where(self._mask(tuple(placed)), scores, -np.inf)
-        best = top_columns(scores[None, :], limit)[0] if len(scores) and limit else []
+        best = top_columns(scores[None, :], limit)[0]
         return [Found(self._ids[row], float(scores[row])) for row in best if np.isfinite(scores[row])]
 
     def scores(self, leg: QueryLeg, keys: Sequence[str]) -> dict[str, float]:
         """The scores of these points."""
         rows = self._rows_of(keys)
-        found = _cosines(self._vectors[leg.name][rows], leg.vector)
+        if isinstance(leg.vector, SparseVectors):
+            found = self._all_scores(leg)[rows]
+        else:
+            found = _cosines(self._vectors[leg.name][rows], leg.vector)
         return {key: float(score) for key, score in zip(keys, found, strict=True)}
 
     def payloads(self, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -71,10 +79,18 @@ class ExactPlace(Place):
         return islice((payload for payloads in batches for payload in payloads), count)
 
     def _all_scores(self, leg: QueryLeg) -> np.ndarray:
+        if isinstance(leg.vector, SparseVectors):
+            return self._sparse_scores(leg.name, leg.vector)
         vectors = self._vectors[leg.name]
         blocks = range(0, len(vectors), BLOCK_ROWS)
         parts = [_cosines(vectors[start : start + BLOCK_ROWS], leg.vector) for start in blocks]
         return np.concatenate(parts) if parts else np.empty(0)
+
+    def _sparse_scores(self, name: str, query: SparseVectors) -> np.ndarray:
+        if name not in self._sparse:
+            self._sparse[name] = self._file.read_sparse(name, READ_ROWS)
+        (facts,) = (each for each in self._file.sparse if each.name == name)
+        return sparse_scores(self._sparse[name], query, idf=facts.modifier == "idf")
 
     def _mask(self, conditions: tuple[Condition, ...]) -> np.ndarray:
         if conditions not in self._masks:
@@ -97,7 +113,26 @@ def open_exact(collection: CollectionOutput) -> ExactPlace:
             f"to be found. {AGAIN}"
         )
     file = PointsFile.open(collection.points_file)
-    return ExactPlace(file, {spec.name: read_vectors(collection, spec, file.points) for spec in file.vectors})
+    return ExactPlace(file, _read_dense(collection, file))
+
+
+def _read_dense(collection: CollectionOutput, file: PointsFile) -> dict[str, np.ndarray]:
+    dense = [spec for spec in file.vectors if not spec.is_sparse]
+    return {spec.name: read_vectors(collection, spec, file.points) for spec in dense}
+
+
+def sparse_scores(vectors: SparseVectors, query: SparseVectors, *, idf: bool) -> np.ndarray:
+    """The dot product of each row with a query, as Qdrant computes it: with IDF a rare word counts more."""
+    words, values = query[0]
+    if not len(words):
+        return np.zeros(len(vectors))
+    places = np.minimum(np.searchsorted(words, vectors.indices), len(words) - 1)
+    known = np.flatnonzero(words[places] == vectors.indices)
+    weights = values.astype(np.float64)
+    if idf:
+        weights = weights * inverse_frequencies(np.bincount(places[known], minlength=len(words)), len(vectors))
+    rows = np.repeat(np.arange(len(vectors)), vectors.lengths)[known]
+    return np.bincount(rows, vectors.values[known] * weights[places[known]], minlength=len(vectors))
 
 
 def _cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from ultimate_embedder.find.places.base import (
     engine_id,
     point_key,
 )
+from ultimate_embedder.sparse import SparseVectors
 
 RRF_WITH_K = (1, 16)  # the first server whose RRF takes a k
 QUERY = "/points/query"
@@ -38,13 +39,13 @@ class ServerPlace(Place):
     def nearest(self, leg: QueryLeg, limit: int, conditions: Sequence[Condition]) -> list[Found]:
         """The points with the highest scores, best first."""
         placed = self.placed(conditions)
-        if placed is None:
+        if placed is None or leg.is_empty:
             return []
         return self._found(_nearest(leg, min(limit, self.points), as_json(placed)))
 
     def scores(self, leg: QueryLeg, keys: Sequence[str]) -> dict[str, float]:
         """The exact scores of these points."""
-        if not keys:
+        if not keys or leg.is_empty:
             return {}
         chosen = {"must": [{"has_id": [engine_id(key) for key in keys]}]}
         return dict(self._found({**_nearest(leg, len(keys), chosen), "params": {"exact": True}}))
@@ -54,7 +55,8 @@ class ServerPlace(Place):
     ) -> list[Found] | None:
         """All candidates, fused by the server, if it is new enough."""
         placed = self.placed(conditions)
-        if placed is None or method not in ENGINE_FUSIONS or (method == "rrf" and self._version < RRF_WITH_K):
+        too_old = method == "rrf" and self._version < RRF_WITH_K
+        if placed is None or method not in ENGINE_FUSIONS or too_old or any(leg.is_empty for leg in legs):
             return None
         limit = min(depth, self.points)
         query = {"rrf": {"k": ENGINE_RRF_K}} if method == "rrf" else {"fusion": "dbsf"}
@@ -101,7 +103,12 @@ class ServerPlace(Place):
 
 
 def _nearest(leg: QueryLeg, limit: int, chosen: dict[str, Any] | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"query": leg.vector.tolist(), "limit": limit}
+    vector = leg.vector
+    if isinstance(vector, SparseVectors):
+        body: dict[str, Any] = {"query": {"indices": vector.indices.tolist(), "values": vector.values.tolist()}}
+    else:
+        body = {"query": vector.tolist()}
+    body["limit"] = limit
     if leg.name:
         body["using"] = leg.name
     if chosen:

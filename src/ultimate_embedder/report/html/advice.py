@@ -132,7 +132,7 @@ RULES = (
         "mitigation",
         lambda f: f["kind"] == "companion_cpu_fallback",
         "{model} worked on the CPU",
-        "{reason}",
+        "It was placed there because {reason}.",
         "Use --mode exclusive: each model then has all GPUs in turn.",
     ),
     Rule(
@@ -162,7 +162,7 @@ RULES = (
     Rule(
         "note",
         "device",
-        lambda f: f["is_unused"] and f["lacks_models"],
+        lambda f: f["is_unused"],
         "{name} was idle {idle_words} of the encoding time",
         "{because}. It computed for {busy_words} of {encoding_words}, in mode {modes}.",
         "Use --mode exclusive: each model then has all GPUs in turn.",

@@ -20,13 +20,16 @@ IDLE_DEVICE = 0.25  # share of the time of encoding
 
 def find_facts(summary: RunSummary, *, ended: bool) -> dict[About, list[Facts]]:
     """All facts of a run."""
+    devices = list(_devices(summary))
+    # an idle device tells of the companions that it had no room for
+    told = {COMPANION_TO_CPU.kind} if any(each["is_unused"] for each in devices) else set()
     return {
         "run": [_run(summary, ended)],
         "missing": [each.model_dump() for each in summary.missing_models],
         "collection": [_collection(each) for each in summary.collections],
         "pass": [_pass(each, one) for each in summary.collections for one in each.passes],
-        "mitigation": list(_mitigations(summary)),
-        "device": list(_devices(summary)),
+        "mitigation": [each for each in _mitigations(summary) if each["kind"] not in told],
+        "device": devices,
         "warning": list(_warnings(summary)),
     }
 
@@ -136,8 +139,10 @@ def _devices(summary: RunSummary) -> Iterator[Facts]:
             "peak_words": size(each.peak_bytes),
             "ceiling_words": size(each.ceiling_bytes),
             "ceiling_reason": each.ceiling_reason,
-            "is_unused": len(cards) > 1 and modes != ["exclusive"] and idle >= IDLE_DEVICE,
-            "lacks_models": unleased >= IDLE_DEVICE or fallback is not None,
+            "is_unused": len(cards) > 1
+            and modes != ["exclusive"]
+            and idle >= IDLE_DEVICE
+            and (unleased >= IDLE_DEVICE or fallback is not None),
             "idle_words": share(idle),
             "busy_words": duration(each.forward_seconds),
             "encoding_words": duration(encoding),

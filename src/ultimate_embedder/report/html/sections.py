@@ -240,6 +240,7 @@ def how(summary: RunSummary) -> str:
     """The command as typed, if it is known, and all options, versions and the machine."""
     command = shlex.join(["ultimate-embedder", *summary.command]) if summary.command else ""
     typed = f'<pre class="command">{text(command, LONG)}</pre>' if command else ""
+    typed += f"<p><small>in {text(summary.working_directory)}</small></p>" if summary.working_directory else ""
     options = summary.options.model_dump(mode="json") if summary.options else {}
     return (
         typed

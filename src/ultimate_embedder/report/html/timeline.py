@@ -81,15 +81,16 @@ def draw_lanes(
     if not events.lanes:
         return ""
     devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
-    top = max((_top(lane) for lane in devices.values()), default=1.0) * HEADROOM * HEADROOM
+    # all cards on one scale; the memory of the machine is so much more that nothing would be seen of theirs
+    cards = max((_top(lane) for name, lane in devices.items() if name != CPU), default=1.0)
     host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
     drawn = f'<div class="lane"><h3>host</h3>{host}</div>' if host else ""
     fastest = max((max(lane.tokens_in) for lane in devices.values()), default=0.0) if speed else 0.0
     for name, lane in devices.items():
         paced = draw_pace(name, lane.tokens_in, events, fastest) if speed and any(lane.tokens_in) else ""
-        drawn += (
-            f'<div class="lane">{_lane(name, lane, events, hues, taken, top, (heads or {}).get(name))}{paced}</div>'
-        )
+        top = (cards if name != CPU else _top(lane)) * HEADROOM * HEADROOM
+        memory = _lane(name, lane, events, hues, taken, top, (heads or {}).get(name))
+        drawn += f'<div class="lane">{memory}{paced}</div>'
     keys = (*KEY, PACE_KEY) if speed else KEY
     return f'<p class="legend">{"".join(_key(*each) for each in keys)}</p>{drawn}{time_axis(events.axis_seconds)}'
 

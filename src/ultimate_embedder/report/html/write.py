@@ -14,11 +14,15 @@ from ultimate_embedder.state import Damaged
 from ultimate_embedder.terminal import valid_unicode
 
 
-def report_page(output: Output) -> str:
-    """The page from the summary and the event log of an output. Raises `UsageError` or `OSError`."""
+def report_page(output: Output, *, short_paths: bool = False) -> str:
+    """The page from the summary and the event log of an output. Raises `UsageError` or `OSError`.
+
+    With `short_paths` it does not tell the folders of this machine.
+    """
     # imported here: a run needs the page at its end, and most commands never
     from ultimate_embedder.report.html.curves import read_curves
     from ultimate_embedder.report.html.page import make_page
+    from ultimate_embedder.report.html.short_paths import with_short_paths
     from ultimate_embedder.report.replay import replayed_summary
 
     summary, ended = output.read_summary(), True
@@ -33,12 +37,14 @@ def report_page(output: Output) -> str:
         events = read_curves(output.events_path)
     except OSError:  # the page says so
         events = None
+    if short_paths:
+        summary = with_short_paths(summary)
     return valid_unicode(make_page(summary, events, ended=ended, evaluations=_evaluations(output)))
 
 
-def write_report(output: Output) -> Path:
+def write_report(output: Output, *, short_paths: bool = False) -> Path:
     """Write the page into the output. Raises `UsageError` or `OSError`."""
-    page = report_page(output)
+    page = report_page(output, short_paths=short_paths)
     with atomic_file(output.report_path) as file:
         file.write(page.encode())
     return output.report_path

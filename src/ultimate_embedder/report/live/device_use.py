@@ -9,6 +9,8 @@ from ultimate_embedder.report.live.recent import Recent, whole
 from ultimate_embedder.report.live.rows import DeviceRow
 from ultimate_embedder.types import MemorySnapshot
 
+Lessee = tuple[str | None, str]
+"""Who leases a device: collection and model."""
 SPAN_S = 30.0  # over which tokens per second and idle time are measured
 
 
@@ -17,8 +19,8 @@ class DeviceUse:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.leased_by: dict[tuple[str | None, str], str] = {}
-        """By collection and model: the model as it is shown."""
+        self.leased_by: dict[Lessee, str] = {}
+        """The models, as they are shown."""
         self.lost: str | None = None
         self._ceiling_reason: str | None = None
         self._held: int | None = None
@@ -48,8 +50,8 @@ class DeviceUse:
         if waited:
             self._waited.add(waited, begin, end)
 
-    def row(self, now: float, at_work: AbstractSet[tuple[str | None, str]]) -> DeviceRow:
-        """The device at this moment; `at_work` are the passes that have something to do, by collection and model."""
+    def row(self, now: float, at_work: AbstractSet[Lessee]) -> DeviceRow:
+        """The device at this moment; `at_work` are the passes that have something to do."""
         under_way = not at_work.isdisjoint(self.leased_by)
         return DeviceRow(
             name=self.name,

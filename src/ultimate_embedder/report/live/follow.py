@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.events import Event
-from ultimate_embedder.report.replay import LARGEST_LINE, UNREADABLE, parse_event
+from ultimate_embedder.report.replay import UNREADABLE, parse_event
 
 BLOCK_BYTES = 1 << 20
+LARGEST_LINE = 2 << 20  # events have some kilobytes
 HEAD_BYTES = 512  # the first event has the time of the run in it
 
 

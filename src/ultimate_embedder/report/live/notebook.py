@@ -14,7 +14,7 @@ EVERY_S = 0.5
 MOST_LINES = 50  # then the first are left out; the summary has all warnings
 MOST_ROWS = 16
 STYLE = "font-family: monospace; font-size: 90%; line-height: 1.6; white-space: pre-wrap"
-CELL = "text-align: left; padding: 0 1em 0 0; background: none; border: none"
+CELL = "text-align: left; padding: 0 1em 0 0; background: none; border: none; white-space: nowrap"
 
 
 class NotebookScreen:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ultimate_embedder.events import Event
-from ultimate_embedder.report.live.recent import LATEST
+from ultimate_embedder.events import CompanionPlaced, Event, Mitigated, Warned
+from ultimate_embedder.report.live.recent import LATEST, whole
 from ultimate_embedder.report.live.rows import Notice
-from ultimate_embedder.report.live.sentences import shown
+from ultimate_embedder.report.live.sentences import mitigation_words, shown
 
 MOST = 200
 
@@ -46,3 +46,34 @@ class Notices:
     def rows(self) -> tuple[Notice, ...]:
         """All that are kept, in order."""
         return tuple(self._notices.values())
+
+
+class Mitigations(Notices):
+    """Folds mitigations, each kind once per model and device."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        if not isinstance(event, Mitigated | CompanionPlaced):
+            return
+        details = event.details
+        model, device = details.get("model"), details.get("device", details.get("after"))
+        self.add(
+            (event.collection, shown(event.kind), shown(model), shown(device)),
+            event,
+            kind=shown(event.kind),
+            words=mitigation_words(event),
+            model=None if model is None else shown(model),
+            device=shown(device) if isinstance(device, str) else None,
+            times=max(1, whole(event.times)) if isinstance(event, Mitigated) else 1,
+            until=event.until if isinstance(event, Mitigated) else None,
+        )
+
+
+class Warnings(Notices):
+    """Folds warnings."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, Warned):
+            words = shown(event.message)
+            self.add((event.collection, words), event, kind="warning", words=words)
