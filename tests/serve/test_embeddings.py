@@ -14,6 +14,7 @@ from tests.serve.conftest import TEXTS, OpenClient
 from ultimate_embedder import open_output
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.find import open_query_encoder
+from ultimate_embedder.serve.encoders import Encoded, Encoders
 
 BERT, QWEN = "tiny-bert", "qwen3-embedding-0.6b"
 
@@ -108,6 +109,14 @@ def test_a_body_that_is_not_json_is_refused(client: TestClient) -> None:
         answer = client.post("/v1/embeddings", content=content, headers={"Content-Type": "application/json"})
         assert answer.status_code == 400
         assert words in answer.json()["error"]["message"]
+
+
+def test_a_vector_that_is_not_finite_is_not_sent(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = np.array([[1.0, 0.0], [np.nan, 1.0]], np.float32)
+    monkeypatch.setattr(Encoders, "encode", lambda *arguments: Encoded(broken, 2, 0))
+    answer = _post(client, input=["a", "b"])
+    assert answer.status_code == 400
+    assert "no usable vector for input[1]" in answer.json()["error"]["message"]
 
 
 def test_an_output_without_a_summary_says_when_to_ask_again(open_client: OpenClient, tmp_path: Path) -> None:

@@ -134,9 +134,13 @@ class EmbeddingsApi:
         vector = _find(self._catalogue(), asked.model)
         dim = check_dimensions(asked.dimensions, vector)
         try:
-            return vector, self._encoders.encode(vector, asked.texts, asked.input_type, dim)
+            done = self._encoders.encode(vector, asked.texts, asked.input_type, dim)
         except UltimateEmbedderError as error:  # a model that is not here, or has changed
             raise ApiError(UNAVAILABLE, str(error), param="model", code="model_not_available") from error
+        unusable = np.flatnonzero(~np.isfinite(done.vectors).all(axis=1))
+        if len(unusable):
+            raise _wrong("input", f"{vector.name} gives no usable vector for input[{unusable[0]}]. Leave it out.")
+        return vector, done
 
     def _catalogue(self) -> Catalogue:
         found = self._encoders.catalogue()

@@ -109,15 +109,15 @@ class Guard:
         return self._ask_for_token(scope, headers) if self._access.token is not None else None
 
     def _ask_for_token(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"] == "/" and scope["method"] in READING:
+            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+            if self._access.is_token(given):
+                return self._let_in()
         word, _, bearer = headers.get("authorization", "").partition(" ")
         if word.lower() == "bearer" and self._access.is_token(bearer.strip()):
             return None
         if self._access.is_cookie(_cookie(headers, self._access.cookie_name)):
             return None
-        if scope["path"] == "/" and scope["method"] in READING:
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            if self._access.is_token(given):
-                return self._let_in()
         raise ApiError(
             UNAUTHORIZED,
             "This server needs a token. Open the link that 'ultimate-embedder serve' printed, or send the header "

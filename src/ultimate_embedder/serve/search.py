@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -101,6 +102,6 @@ class SearchApi:
 
     async def search(self, request: Request) -> Response:
         """`POST /search`."""
-        config = self._searching.read(await read_object(request))
+        config = await run_in_threadpool(self._searching.read, await read_object(request))
         hits = await self._worker.run(lambda: self._searching.search(config))
         return json_answer(hits.as_dict())

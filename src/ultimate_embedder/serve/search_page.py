@@ -91,7 +91,7 @@ class SearchPage:
 
     async def _column(self, way: str, asked: QueryParams) -> Column:
         try:
-            config = self._searching.read(_fields(asked, way))
+            config = await run_in_threadpool(self._searching.read, _fields(asked, way))
             return Column(way, await self._worker.run(lambda: self._searching.search(config)))
         except ApiError as error:
             return Column(way, problem=error.message)
