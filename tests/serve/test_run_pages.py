@@ -73,6 +73,7 @@ def test_an_output_without_events_says_so(open_client: OpenClient, tmp_path: Pat
     client = open_client(tmp_path)
     assert "is a link to /etc/passwd" in client.get("/").text
     assert client.get("/state").status_code == 404
+    assert "is a link to /etc/passwd" in client.get("/report").json()["error"]["message"]
     assert client.get("/metrics").status_code == 200
 
 

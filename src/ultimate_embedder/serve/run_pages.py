@@ -11,8 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from ultimate_embedder.errors import UsageError
 from ultimate_embedder.markup import escaped
-from ultimate_embedder.output import Output
+from ultimate_embedder.output import Output, link_target
 from ultimate_embedder.report import CONTENT_TYPE, LivePage, LiveParts, prometheus_text, report_page
 from ultimate_embedder.serve.answers import NOT_FOUND, ApiError, json_answer
 from ultimate_embedder.serve.encoders import file_stamps
@@ -63,7 +64,11 @@ class RunPages:
         return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
 
     def _made_report(self) -> str:
-        stamp = file_stamps([self._output.summary_path, self._output.events_path])
+        paths = [self._output.summary_path, self._output.events_path]
+        for path in paths:
+            if (target := link_target(path)) is not None:
+                raise UsageError(f"{path.name} is a link to {target}, and links are not followed.")
+        stamp = file_stamps(paths)
         if self._report is None or self._report[0] != stamp:
             self._report = (stamp, report_page(self._output))
         return self._report[1]
