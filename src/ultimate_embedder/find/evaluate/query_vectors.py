@@ -14,8 +14,9 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, OutputError
 from ultimate_embedder.events import Emit, ModelLoadStarted, Warned
 from ultimate_embedder.find.evaluate.sources import ModelVectors
-from ultimate_embedder.find.query import QueryModels, encode_texts
+from ultimate_embedder.find.query import QueryModels
 from ultimate_embedder.find.recorded import RecordedModel
+from ultimate_embedder.find.same_model import encode_texts
 from ultimate_embedder.find.sparse import open_sparse_query
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import find_spec
