@@ -81,14 +81,14 @@ def _models_list(options: argparse.Namespace) -> int:
     from ultimate_embedder.models import MODELS, locate_model
 
     access = hub_access(cache_dir=options.cache_dir)
-    heading = f"{'key':28}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'location':24}{'size':>9}  note"
+    heading = f"{'key':30}{'kind':10}{'dims':>6}{'tokens':>8}  {'remote code':13}{'location':24}{'size':>9}  note"
     show(heading, sys.stdout)
     for spec in MODELS:
         code = "needed" if spec.remote_code else "no"
         found = locate_model(spec, access)
         size = f"{found.size_bytes / 1e6:,.0f} MB" if found.size_bytes else "-"
         dims = f"{spec.dim or '-':>6}{spec.max_tokens:>8}"
-        line = f"{spec.key:28}{spec.kind:10}{dims}  {code:13}{found.label:24}{size:>9}  {spec.note}"
+        line = f"{spec.key:30}{spec.kind:10}{dims}  {code:13}{found.label:24}{size:>9}  {spec.note}"
         show(line, sys.stdout)
     return EXIT_OK
 
