@@ -12,7 +12,7 @@ ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-e
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
 
-.PHONY: install demo test test-lowest test-ecosystem events check lint types generated bench bench-quick bench-upload bench-search torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-upload bench-search torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -57,6 +57,10 @@ $(ECOSYSTEM_STAMP): pyproject.toml constraints.txt constraints-ecosystem.txt
 
 test-ecosystem: $(ECOSYSTEM_STAMP)  ## run the tests that need other projects' packages: LangChain, LlamaIndex, Haystack ...
 	OMP_NUM_THREADS=1 $(ECOSYSTEM)/bin/python -m pytest tests/ecosystem --override-ini addopts="$(PYTEST_OPTIONS)"
+
+test-browser: $(STAMP)  ## run the tests that open pages in Chromium, which make test skips where it is not installed
+	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/report/html/test_browser.py tests/serve/test_browser.py
 
 events: $(STAMP)  ## record the event streams of a fixed set of runs: build/events.json
 	@mkdir -p build
