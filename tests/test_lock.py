@@ -146,7 +146,7 @@ def test_looking_writes_nothing_and_does_not_refuse_a_run_that_begins(tmp_path: 
     stop = threading.Event()
 
     def look() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.002):
             find_holder(tmp_path)
 
     looking = threading.Thread(target=look)

@@ -9,7 +9,7 @@ from sentence_transformers import CrossEncoder
 from tests.support.tiny_models import tiny_cross_encoder
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices import CpuDevice, Leases
-from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased
+from ultimate_embedder.events import Event, LeaseAcquired, LeaseReleased, ModelPlaced
 from ultimate_embedder.execution import rerank
 from ultimate_embedder.models import Reranker, load_reranker, resolve_reranker
 
@@ -35,9 +35,10 @@ def test_every_text_gets_its_own_score_whatever_batch_it_is_in(reranker: Reranke
 
 def test_the_device_is_leased_and_given_back(reranker: Reranker, seen: list[Event]) -> None:
     run(reranker, TEXTS[:2], seen)
-    assert [type(event) for event in seen] == [LeaseAcquired, LeaseReleased]
-    assert isinstance(seen[1], LeaseReleased)
-    assert (seen[1].model, seen[1].devices, seen[1].leftovers) == ("tiny-cross-encoder", ["cpu"], [])
+    assert [type(event) for event in seen] == [LeaseAcquired, ModelPlaced, LeaseReleased]
+    released = seen[-1]
+    assert isinstance(released, LeaseReleased)
+    assert (released.model, released.devices, released.leftovers) == ("tiny-cross-encoder", ["cpu"], [])
 
 
 def test_one_text_is_enough(reranker: Reranker, seen: list[Event]) -> None:

@@ -66,12 +66,16 @@ class DummyVectors:
     identities: tuple[Any, ...] = ()
     fingerprints: tuple[str, ...] = ()
     fusion = "none"
+    sparse: tuple[Any, ...] = ()
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         return np.ones(len(keys), bool)
 
     def read(self, keys: np.ndarray) -> dict[str, np.ndarray]:
         return {UNNAMED: np.tile((keys[:, :1] % 97 + 1).astype(np.float32), (1, DIM))}
+
+    def read_sparse(self, keys: np.ndarray) -> dict[str, Any]:
+        return {}
 
 
 def load(name: str, content: bytes, folder: Path) -> LoadedChunks:

@@ -119,7 +119,7 @@ summary{cursor:pointer;font-size:14px;margin-bottom:8px}
 .items li{grid-template-columns:1fr}.plot,.axis,.bars{margin-left:54px}table{min-width:560px}
 h3 small{display:block}}
 @media print{:root{--bg:#fff}body{font-size:10.5pt;print-color-adjust:exact;-webkit-print-color-adjust:exact}
-main{padding:0}section{padding:14px 0;display:block}.lane,.strip,tr,.items li,.pair>div{break-inside:avoid}
+main{padding:0 16px}section{padding:14px 0;display:block}.lane,.strip,tr,.items li,.pair>div{break-inside:avoid}
 h2,h3{break-after:avoid}.wide{overflow:visible}table{font-size:9pt;min-width:0}th{white-space:normal}
 th,td{padding-right:10px;overflow-wrap:anywhere}td:first-child{min-width:10ch}details:not([open]){display:none}}
 """

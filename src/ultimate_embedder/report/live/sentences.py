@@ -35,7 +35,7 @@ def shown(text: object, most: int = MOST_CHARACTERS) -> str:
 
 
 def mitigation_words(event: Mitigated | CompanionPlaced) -> str:
-    """What was changed and why: `granite on cuda:0: the batch is halved (32 x 512 tokens)`."""
+    """What was changed and why: `granite on simulated:0: the batch is halved (32 x 512 tokens)`."""
     details = event.details
     who = " on ".join(shown(details[key]) for key in ("model", "device") if details.get(key))
     sentence = SENTENCES.get(event.kind, shown(event.kind))
