@@ -67,6 +67,7 @@ class DummyVectors:
     fingerprints: tuple[str, ...] = ()
     fusion = "none"
     sparse: tuple[Any, ...] = ()
+    is_fused = False
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
         return np.ones(len(keys), bool)

@@ -64,9 +64,10 @@ def test_minilm_agrees_with_sentence_transformers(minilm: Path, budget_tokens: i
     assert worst_cosine(encode(load("all-minilm-l6-v2"), TEXTS, budget_tokens), reference) > 0.99999
 
 
-@pytest.mark.parametrize("budget_tokens", [512, 2048])
+@pytest.mark.parametrize("budget_tokens", [slow(512), 2048])
 def test_granite_agrees_with_sentence_transformers(granite: Path, docling_sample: Path, budget_tokens: int) -> None:
     texts = [chunk["text"] for file in sorted(docling_sample.rglob("*.json")) for chunk in json.loads(file.read_text())]
+    texts = sorted(texts, key=len)[::4]  # of every length
     reference = SentenceTransformer(str(granite), device="cpu").encode(texts)
     assert worst_cosine(encode(load(granite), texts, budget_tokens), reference) > 0.99999
 
