@@ -16,8 +16,7 @@ from ultimate_embedder.find.compare.legs import READ_ROWS, Leg, Maker, exported_
 from ultimate_embedder.find.compare.result import ShownText
 from ultimate_embedder.find.recorded import summary_fusion
 from ultimate_embedder.output import POINTS_FILE, CollectionOutput
-from ultimate_embedder.summary import PassSummary, RunSummary
-from ultimate_embedder.types import PassIdentity
+from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.vectors import FUSIONS, UNNAMED, Fusion, KeyIndex, Member, VectorStore, read_identity
 
 SHOWN_CHARACTERS = 160
@@ -132,7 +131,7 @@ def _open_stores(
         if identity is None:
             notes.append(f"{each.description} cannot be used: its vectors are left out")
             continue
-        if _is_sparse(identity):
+        if identity.kind == "sparse":
             notes.append(f"{collection.name}: the sparse vectors of {identity.model} are not compared")
             continue
         store = VectorStore(collection.store, identity, read_only=True)
@@ -145,10 +144,6 @@ def _open_stores(
         return stores, _only(stores)
     stores.sort(key=lambda store: order.index(store.identity.model))
     return stores, fusion if _fits(fusion, [store.dim or 0 for store in stores]) else _only(stores)
-
-
-def _is_sparse(of: PassIdentity | PassSummary) -> bool:
-    return getattr(of, "kind", "dense") == "sparse"
 
 
 def _one_per_model(stores: list[VectorStore], notes: list[str]) -> list[VectorStore]:
@@ -181,7 +176,7 @@ def _only(stores: Sequence[VectorStore]) -> Fusion | None:
 def _recipe(collection: CollectionOutput, run: RunSummary | None) -> tuple[tuple[str, ...], Fusion | None]:
     """The passes of the last run, else those that the exports are made of, else nothing is known."""
     entry = next((each for each in run.collections if each.collection == collection.name), None) if run else None
-    dense = [each for each in entry.passes if not _is_sparse(each)] if entry else []
+    dense = entry.dense_passes if entry else []
     if run is not None and entry is not None and dense and all(each.dim for each in dense):
         return tuple(each.fingerprint for each in entry.passes), summary_fusion(run, entry)
     journal = read_export_journal(collection.folder)
