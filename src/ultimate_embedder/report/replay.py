@@ -23,7 +23,7 @@ from ultimate_embedder.state import read_finite, read_integer
 from ultimate_embedder.summary import RunOptions, RunSummary
 
 LARGEST_LINE = 16 << 20
-LARGEST_LOG = 1 << 30  # runs condense theirs long before; one with holes can be larger than any disk
+LARGEST_LOG = 256 << 20  # runs condense theirs long before; one with holes can be larger than any disk
 LONGEST_INTEGER = 19  # characters: what is longer has more than 64 bits
 FIRST_VERSION = 1  # of logs that do not say it
 # what an event with odd values may cause where it is used; `ValidationError` is a ValueError
