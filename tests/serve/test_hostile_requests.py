@@ -67,10 +67,10 @@ def test_connections_that_ask_nothing_do_not_keep_others_out(
     with running_server(served_output) as address:
         place = urlsplit(address)
         half = f"GET /live/check HTTP/1.1\r\nHost: {place.netloc}\r\n".encode()
-        with socket.create_connection((place.hostname, place.port), timeout=30) as slow:
+        with socket.create_connection(("127.0.0.1", place.port or 0), timeout=30) as slow:
             slow.sendall(half)
             assert _rest(slow) == b""  # closed
-        with socket.create_connection((place.hostname, place.port), timeout=30) as slow:  # also after an answer
+        with socket.create_connection(("127.0.0.1", place.port or 0), timeout=30) as slow:  # also after an answer
             slow.sendall(half + b"\r\n" + half)
             assert _rest(slow).count(b"HTTP/1.1 200") == 1
 
@@ -79,7 +79,7 @@ def test_a_body_of_a_byte_now_and_then_is_not_waited_for(served_output: Path, mo
     monkeypatch.setattr(guard, "SLOWEST_BODY_S", 0.3)
     with running_server(served_output) as address:
         place = urlsplit(address)
-        with socket.create_connection((place.hostname, place.port), timeout=30) as slow:
+        with socket.create_connection(("127.0.0.1", place.port or 0), timeout=30) as slow:
             head = f"POST /search HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
             slow.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode())
             slow.settimeout(0.1)
