@@ -191,9 +191,8 @@ def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarra
     (collection,) = json.loads(out)["collections"]
     assert collection["status"] == "partial"
     assert "interrupted by SIGTERM" in collection["error"]
-    process = start(*embed_command(chunks, tmp_path, model), faults="")
-    process.communicate(timeout=HANG_S)
-    assert (process.returncode, stored_rows(tmp_path)) == (0, TEXTS)
+    resumed = run_with(chunks, tmp_path, models=model, devices="simulated:2x64MiB", batch_tokens=512)
+    assert (resumed.collections[0].status, stored_rows(tmp_path)) == ("completed", TEXTS)
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
