@@ -33,7 +33,7 @@ def chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("few") / "c"
     folder.mkdir()
-    (folder / "t_chunks.json").write_text(json.dumps([f"{number} " + "word " * 30 for number in range(200)]))
+    (folder / "t_chunks.json").write_text(json.dumps([f"{number} " + "word " * 30 for number in range(80)]))
     return folder.parent
 
 
