@@ -14,8 +14,6 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
 
 TEXTS = 4300  # more than one window
-# so that the run which most compare with is made once
-pytestmark = pytest.mark.xdist_group("reproducible")
 MODES = ("exclusive", "sequential", "simultaneous")
 
 

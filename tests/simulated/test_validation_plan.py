@@ -26,8 +26,6 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.execution import windows
 
-# the scenarios build on each other, so one process runs them all
-pytestmark = pytest.mark.xdist_group("validation plan")
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = SHARED / "seeds" / "003_912b691f98a9b3f5.txt"
 TEXT_CHARACTERS = 64
