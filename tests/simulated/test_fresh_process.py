@@ -197,7 +197,7 @@ def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarra
 
 
 def test_a_hanging_card_does_not_keep_the_process_from_ending(chunks: Path, model: str, tmp_path: Path) -> None:
-    process = start(*embed_command(chunks, tmp_path, model, "--stall-timeout", "2s"), faults="1@400~")
+    process = start(*embed_command(chunks, tmp_path, model, "--stall-timeout", "6s"), faults="1@400~")
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 3, err
     summary = json.loads((tmp_path / "summary.json").read_text())
