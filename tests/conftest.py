@@ -15,7 +15,7 @@ from ultimate_embedder.config import CHECK_LOCKS_VARIABLE, HISTORY_VARIABLE
 from ultimate_embedder.events import Event
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.models import resolve_model
-from ultimate_embedder.report import summary
+from ultimate_embedder.report.environment import find_versions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WriteChunks = Callable[..., Path]
@@ -33,7 +33,7 @@ def quick_runs() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", os.fstat)  # the file must be open all the same
-        patched.setattr(summary, "find_versions", functools.cache(summary.find_versions))
+        patched.setattr("ultimate_embedder.report.summary.find_versions", functools.cache(find_versions))
         yield
 
 
