@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -16,10 +18,14 @@ _first_prediction = PeakPredictor.peak_bytes
 def shared_predictions() -> Iterator[None]:
     """Within the block, models of the same code, configuration and weights (not their values) have one prediction."""
     known: dict[Any, dict[Any, int]] = {}
+    shared: weakref.WeakSet[PeakPredictor] = weakref.WeakSet()
+    sharing = threading.Lock()  # several workers may ask at once
 
     def peak_bytes(self: PeakPredictor, *point: Any, **options: Any) -> int:
-        if not self._known:
-            self._known = known.setdefault(_kind(self._model), self._known)
+        with sharing:
+            if self not in shared:
+                self._known = known.setdefault(_kind(self._model), self._known)
+                shared.add(self)
         return _first_prediction(self, *point, **options)
 
     with mock.patch.object(PeakPredictor, "peak_bytes", peak_bytes):
