@@ -20,18 +20,14 @@ WriteChunks = Callable[..., Path]
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
+os.environ[HISTORY_VARIABLE] = "off"  # before fixtures of a session or a module, which run before those of a test: no test adds to the
+# user's history of runs, nor depends on it
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test may depend on a hub that happens to answer."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-@pytest.fixture(autouse=True)
-def no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test adds to the user's history of runs, nor depends on it."""
-    monkeypatch.setenv(HISTORY_VARIABLE, "off")
 
 
 @pytest.fixture
