@@ -20,8 +20,8 @@ WriteChunks = Callable[..., Path]
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
-os.environ[HISTORY_VARIABLE] = "off"  # before fixtures of a session or a module, which run before those of a test: no test adds to the
-# user's history of runs, nor depends on it
+# here and not in a fixture, as those of a module come first: no test adds to the user's history of runs, or depends on it
+os.environ[HISTORY_VARIABLE] = "off"
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from ultimate_embedder.planned.schema import (
     PlannedPass,
     PlannedSeconds,
     PlannedTime,
+    byte_size,
     duration,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "PlannedPass",
     "PlannedSeconds",
     "PlannedTime",
+    "byte_size",
     "duration",
     "read_plan",
     "write_plan",

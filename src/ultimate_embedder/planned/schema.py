@@ -15,14 +15,14 @@ TABLE_HEADINGS = ("collection", "model", "new", "stored", "removed", "tokens", "
 
 class _Part(BaseModel):
     # a file of another version may have other fields: unknown ones are ignored
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(extra="ignore", protected_namespaces=(), allow_inf_nan=False)
 
 
 class PlannedSeconds(_Part):
     """How long something takes: between these two, and what that rests on."""
 
-    low: float
-    high: float
+    low: float = Field(ge=0)
+    high: float = Field(ge=0)
     basis: str
 
     def __str__(self) -> str:
@@ -247,6 +247,14 @@ def duration(seconds: float) -> str:
         if seconds < most:
             return f"{two_digits(seconds / length)} {unit}"
     return f"{two_digits(seconds / 3600)} h"
+
+
+def byte_size(size: int) -> str:
+    """Bytes with three digits: 45.4 MB, 3.65 GB."""
+    for unit, length in (("GB", 10**9), ("MB", 10**6)):
+        if size >= length:
+            return f"{size / length:.3g} {unit}" if size < 1000 * length else f"{size / length:,.0f} {unit}"
+    return f"{size / 1000:.0f} kB"
 
 
 def two_digits(number: float) -> str:
