@@ -20,7 +20,7 @@ WriteChunks = Callable[..., Path]
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
-# here and not in a fixture, as those of a module come first: no test adds to the user's history of runs, or depends on it
+# here and not in a fixture, as those of a module come first: no test adds to the user's history of runs
 os.environ[HISTORY_VARIABLE] = "off"
 
 

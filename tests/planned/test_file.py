@@ -58,7 +58,7 @@ def test_a_damaged_plan_is_named_and_never_overwritten(output: Output, tmp_path:
 
 
 def test_values_that_cannot_be_right_do_not_disturb_a_run(run: RunSummary, output: Output, tmp_path: Path) -> None:
-    """Every value in turn is missing, or of another type, with its checksum: a sample, or with FUZZ_PROFILE=long all."""
+    """Every value in turn is missing, or of another type, with its checksum: a sample; with FUZZ_PROFILE=long all."""
     copy, read = Output(tmp_path), 0
     cases = list(edits(json.loads(output.plan_path.read_bytes())))
     for words, values in cases if EVERY_CASE else cases[::5]:

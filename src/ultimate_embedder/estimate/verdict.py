@@ -86,7 +86,7 @@ def collection_problems(collections: Sequence[PlannedCollection]) -> Iterator[st
 
 
 def verdict(plan: Plan, missing: Sequence[str], *, here: bool) -> str:
-    """One line: whether it fits, where, how long, what it costs; `missing` are names of models, `here` is this machine."""
+    """One line: whether it fits, where, how long, what it costs; `missing` are models, `here` means on this machine."""
     others = len(plan.problems) - len(missing)
     if others:
         first = plan.problems[len(missing)]

@@ -144,8 +144,8 @@ def _place(model: PlannedModel) -> str:
 def _activations(models: Sequence[PlannedModel]) -> Iterator[str]:
     for model in models:
         if model.activations:
-            parts = ", ".join(f"{each.rows} x {each.tokens:,} {byte_size(each.size_bytes)}" for each in model.activations)
-            words = printable(f"{model.model}, activations (rows x tokens): {parts}")
+            sizes = [f"{each.rows} x {each.tokens:,} {byte_size(each.size_bytes)}" for each in model.activations]
+            words = printable(f"{model.model}, activations (rows x tokens): {', '.join(sizes)}")
             yield from _indented(textwrap.wrap(words, WIDTH, subsequent_indent="  "))
 
 
@@ -171,10 +171,8 @@ def _disk(plan: Plan) -> str:
         return ""
     parts = f"{byte_size(disk.store_bytes)} of vectors, {byte_size(disk.export_bytes)} of exports"
     models = f", {byte_size(disk.download_bytes)} of models" if disk.download_bytes else ""
-    state = "" if disk.fits else ": NOT ENOUGH"
-    return printable(
-        f"{byte_size(disk.needed_bytes)} needed ({parts}{models}), {byte_size(disk.free_bytes)} free in {disk.folder}{state}"
-    )
+    free = f"{byte_size(disk.free_bytes)} free in {disk.folder}{'' if disk.fits else ': NOT ENOUGH'}"
+    return printable(f"{byte_size(disk.needed_bytes)} needed ({parts}{models}), {free}")
 
 
 def _times(plan: Plan) -> Iterator[Row]:
