@@ -27,6 +27,7 @@ OPTIONAL = {
     "evaluate": "evaluate",
     "minilm": "the default model without a download",
     "otel": "--otel",
+    "serve": "serve",
 }
 """Extras, and what each is for."""
 REINSTALL = f"pip install --upgrade --force-reinstall {PROGRAM}"
