@@ -72,7 +72,7 @@ def test_chunks_tokens_and_sizes_are_those_of_the_run(chunks: Path, tmp_path: Pa
     found = figures(summary)
     for what in ("chunks", "points", "new texts", "tokens", "tokens with padding", "tokens lost"):
         assert found[what][0] == found[what][1] > 0, what
-    for export in ("npy export", "parquet export"):
+    for export in ("npy export on disk", "parquet export on disk"):
         assert found[export][0] == pytest.approx(found[export][1], rel=0.25)
     assert {"pass", "run"} <= found.keys()
     assert done.planned_tokens == done.tokens

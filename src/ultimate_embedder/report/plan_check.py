@@ -98,7 +98,7 @@ class PlanCheck:
         names = [device.name for device in self._devices if device.name != "cpu"]
         for device, name in zip([each for each in self._plan.devices if each.has_ceiling], names, strict=True):
             if device.peak_bytes and name in self._peaks:
-                yield _figure("peak memory", "bytes", device.peak_bytes, self._peaks[name], device=name)
+                yield _figure("peak memory allocated", "bytes", device.peak_bytes, self._peaks[name], device=name)
         if (total := self._plan.time.total if self._plan.time else None) is not None:
             yield _range("run", total, summary.seconds)
 
@@ -112,7 +112,7 @@ def _collection_figures(planned: PlannedCollection, done: CollectionSummary, *, 
     sizes = {each.kind: _on_disk(each) for each in done.exports}
     for kind, size in planned.export_bytes.items():
         if (actual := sizes.get(kind)) is not None:
-            yield _figure(f"{kind} export", "bytes", size, actual, collection=name)
+            yield _figure(f"{kind} export on disk", "bytes", size, actual, collection=name)
     stages = {"load chunks": "load", "encode": "encode", "export": "export"}
     for stage, theirs in stages.items():
         if timed and stage in planned.seconds and done.seconds_by_stage.get(theirs):
