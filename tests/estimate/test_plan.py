@@ -14,7 +14,8 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import Plan, RunSummary, UsageError, embed, plan
 from ultimate_embedder.config import HISTORY_VARIABLE
 from ultimate_embedder.errors import MissingModelError, UnknownModelError
-from ultimate_embedder.planned import PlannedCollection, PlannedPass
+from ultimate_embedder.estimate.verdict import mode_notes
+from ultimate_embedder.planned import PlannedCollection, PlannedMode, PlannedPass, PlannedSeconds
 
 SENTENCE = "memory of a device is measured before and after every batch , and the next one is as large as it may be"
 WORDS = SENTENCE.split()
@@ -271,3 +272,17 @@ def test_weights_are_not_needed(chunks: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="no weights") as caught:
         embed(chunks, tmp_path / "out", models=[str(folder)], quiet=True)
     assert not isinstance(caught.value, MissingModelError)
+
+
+def test_a_mode_that_is_faster_for_certain_is_named() -> None:
+    def collection(**seconds: tuple[float, float]) -> PlannedCollection:
+        modes = [
+            PlannedMode(mode=mode, fits=True, why="", seconds=PlannedSeconds(low=low, high=high, basis="assumed"))
+            for mode, (low, high) in seconds.items()
+        ]
+        return PlannedCollection(collection="docs", mode="simultaneous", modes=modes)
+
+    assert list(mode_notes([collection(exclusive=(24, 38), simultaneous=(40, 63))])) == [
+        "docs: encoding takes 24 s to 38 s with --mode exclusive, and 40 s to 63 s in mode simultaneous"
+    ]
+    assert list(mode_notes([collection(exclusive=(24, 41), simultaneous=(40, 63)), collection()])) == []

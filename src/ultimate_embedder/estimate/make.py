@@ -26,6 +26,7 @@ from ultimate_embedder.estimate.verdict import (
     device_lines,
     host_problems,
     memory_problems,
+    mode_notes,
     model_problems,
     verdict,
 )
@@ -180,7 +181,7 @@ class _Making:
                 "cost": self._cost(time.total.low, time.total.high) if time.total else None,
                 "problems": problems,
                 "fits": not problems,
-                "warnings": self._notes,
+                "warnings": [*self._notes, *mode_notes(collections)],
             }
         )
         return plan.model_copy(update={"verdict": verdict(plan, absent, here=here)})

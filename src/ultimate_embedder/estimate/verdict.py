@@ -78,6 +78,18 @@ def host_problems(passes: Sequence[tuple[str, CountedPass]], available_bytes: in
         )
 
 
+def mode_notes(collections: Sequence[PlannedCollection]) -> Iterator[str]:
+    """Modes that are faster than the chosen one, whatever the ends of the two ranges."""
+    for each in collections:
+        times = {mode.mode: mode.seconds for mode in each.modes if mode.fits and mode.seconds}
+        chosen = times.get(each.mode)
+        best = min(times, key=lambda mode: times[mode].high, default=each.mode)
+        if chosen is not None and times[best].high < chosen.low:
+            yield (
+                f"{each.collection}: encoding takes {times[best]} with --mode {best}, and {chosen} in mode {each.mode}"
+            )
+
+
 def collection_problems(collections: Sequence[PlannedCollection]) -> Iterator[str]:
     """Collections that cannot be embedded."""
     for each in collections:
