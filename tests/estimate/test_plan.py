@@ -286,3 +286,34 @@ def test_a_mode_that_is_faster_for_certain_is_named() -> None:
         "docs: encoding takes 24 s to 38 s with --mode exclusive, and 40 s to 63 s in mode simultaneous"
     ]
     assert list(mode_notes([collection(exclusive=(24, 41), simultaneous=(40, 63)), collection()])) == []
+
+
+def test_words_for_bm25_are_counted_as_the_run_counts_them(chunks: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": [bert()], "devices": "cpu", "sparse": "bm25"}
+    made = plan(chunks, tmp_path / "out", exports="npy,parquet", **options)
+    (collection,) = made.collections
+    assert collection.words is not None
+    assert (collection.words.new_texts, collection.words.stored_texts) == (81, 0)
+    assert [spec.kind for spec in collection.vectors] == ["dense", "sparse"]
+    assert made.time is not None
+    assert "count words" in made.time.stages
+    summary = run(chunks, tmp_path / "out", sparse="bm25")
+    assert summary.plan is not None
+    assert (summary.plan.same_work, summary.plan.why) == (True, "")
+    planned, actual = figures(summary)["words"]
+    assert planned == actual > 0
+    counted = next(each for each in summary.collections[0].passes if each.counts_words)
+    assert counted.fingerprint == collection.words.fingerprint
+    planned, actual = figures(summary)["parquet export on disk"]
+    assert planned == pytest.approx(actual, rel=0.25)
+    again = plan(chunks, tmp_path / "out", **options).collections[0].words
+    assert again is not None
+    assert (again.new_texts, again.stored_texts, again.words) == (0, 81, 0)
+    without = plan(chunks, tmp_path / "other", models=[bert()], devices="cpu")
+    assert without.collections[0].words is None
+    assert run(chunks, tmp_path / "other", sparse="bm25").plan.why == "docs: it is without BM25"  # type: ignore[union-attr]
+
+
+def test_what_a_sparse_model_takes_is_said_to_be_missing(chunks: Path) -> None:
+    made = plan(chunks, models=[bert()], gpus="cpu", sparse="splade=some/splade")
+    assert any("splade (some/splade)" in note for note in made.warnings)

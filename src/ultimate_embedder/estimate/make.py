@@ -98,10 +98,9 @@ class _Making:
             problem = found.nothing_found
             return begun.model_copy(update={"problems": [problem], "verdict": f"nothing to embed: {problem}"})
         self._notes += check_collections(found.collections, config)
-        if config.sparse:
-            self._notes.append(
-                "the plan is of the dense vectors alone: what --sparse adds to time and disk is not in it"
-            )
+        if models_of_sparse := [each.model for each in config.sparse if each.model]:
+            names = ", ".join(models_of_sparse)
+            self._notes.append(f"what --sparse splade ({names}) adds to memory, time and disk is not in the plan")
         devices = self._devices()
         models = PlanModels(config, self._emit, self._scratch)
         self._notes += models.left_out

@@ -15,6 +15,7 @@ from ultimate_embedder.planned.schema import (
     PlannedPass,
     PlannedSeconds,
     PlannedTime,
+    PlannedWords,
     byte_size,
     duration,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "PlannedPass",
     "PlannedSeconds",
     "PlannedTime",
+    "PlannedWords",
     "byte_size",
     "duration",
     "read_plan",

@@ -99,6 +99,18 @@ class PlannedPass(_Part):
         return self.padded_tokens / self.tokens - 1 if self.tokens else 0.0
 
 
+class PlannedWords(_Part):
+    """BM25 over one collection: the host counts words."""
+
+    model: str
+    fingerprint: str = Field(description="as in the summary of the run")
+    stored_texts: int = Field(description="texts that are counted already")
+    new_texts: int
+    words: int = Field(description="of the new texts, without stop words")
+    values: int = Field(description="different words of each new text, added up: what the sparse vectors hold")
+    seconds: PlannedSeconds | None = None
+
+
 class PlannedMode(_Part):
     """A way in which the models could share the devices."""
 
@@ -128,6 +140,7 @@ class PlannedCollection(_Part):
     mode_reason: str = ""
     modes: list[PlannedMode] = Field(default_factory=list)
     passes: list[PlannedPass] = Field(default_factory=list)
+    words: PlannedWords | None = Field(None, description="null without --sparse bm25")
     store_bytes: int = Field(0, description="new vectors in the store")
     export_bytes: dict[str, int] = Field(default_factory=dict, description="by kind of export")
     seconds: dict[str, PlannedSeconds] = Field(default_factory=dict, description="by stage")

@@ -70,6 +70,10 @@ def _about(collection: PlannedCollection) -> Iterator[str]:
     yield printable(f"{found}; {counted(collection.distinct_texts, 'distinct text')} -> {out}")
     for each in collection.passes:
         yield printable(f"{each.model}: {changes(each, collection)}")
+    if (words := collection.words) is not None:
+        took = f"; {words.seconds}" if words.seconds and words.new_texts else ""
+        counts = f"+ {words.new_texts:,} new, = {words.stored_texts:,} stored; {words.words:,} words to count"
+        yield printable(f"{words.model}: {counts}, {words.values:,} values{took}")
     for reason in collection.rejected_because[:1]:
         yield from textwrap.wrap(printable(f"rejected: {reason}"), WIDTH)
     if collection.mode_reason and len(collection.passes) > 1:
