@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
     """A run that was planned; its output has the plan."""
     root = tmp_path_factory.mktemp("planned")
     (root / "texts.json").write_text(json.dumps([f"text {number} " * (number % 5 + 1) for number in range(24)]))
-    options = {"models": [str(tiny_model("bert", hidden=32, layers=1))], "devices": "cpu", "exports": "npy"}
+    options: dict[str, Any] = {
+        "models": [str(tiny_model("bert", hidden=32, layers=1))],
+        "devices": "cpu",
+        "exports": "npy",
+    }
     plan(root / "texts.json", root / "out", **options)
     return embed(root / "texts.json", root / "out", quiet=True, **options)
 
