@@ -306,9 +306,13 @@ def test_words_for_bm25_are_counted_as_the_run_counts_them(chunks: Path, tmp_pat
     assert counted.fingerprint == collection.words.fingerprint
     planned, actual = figures(summary)["parquet export on disk"]
     assert planned == pytest.approx(actual, rel=0.25)
-    again = plan(chunks, tmp_path / "out", **options).collections[0].words
-    assert again is not None
-    assert (again.new_texts, again.stored_texts, again.words) == (0, 81, 0)
+    again = plan(chunks, tmp_path / "out", **options)
+    assert again.collections[0].words is not None
+    assert (again.collections[0].words.new_texts, again.collections[0].words.stored_texts) == (0, 81)
+    assert "nothing is to be encoded" in again.verdict
+    german = plan(chunks, tmp_path / "out", **{**options, "sparse": "bm25=german"})
+    assert only(german)[1].new_texts == 0
+    assert "nothing is to be encoded" not in german.verdict
     without = plan(chunks, tmp_path / "other", models=[bert()], devices="cpu")
     assert without.collections[0].words is None
     assert run(chunks, tmp_path / "other", sparse="bm25").plan.why == "docs: it is without BM25"  # type: ignore[union-attr]

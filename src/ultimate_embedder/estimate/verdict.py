@@ -109,6 +109,7 @@ def verdict(plan: Plan, missing: Sequence[str], *, here: bool) -> str:
         absent = f"something is missing: {names} {'is' if len(missing) == 1 else 'are'} not on this machine"
         return "; ".join([absent, f"otherwise it fits: {_where(plan)}", *_how_long(plan, ""), *_cost(plan)])
     new = sum(each.new_texts for collection in plan.collections for each in collection.passes)
+    new += sum(each.words.new_texts for each in plan.collections if each.words)
     if not new:
         return "fits: all vectors are stored, nothing is to be encoded"
     unknown = TRY_HERE if here else NAME_THE_CARD
