@@ -11,6 +11,8 @@ ECOSYSTEM_STAMP := $(ECOSYSTEM)/.installed
 ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-ecosystem.txt
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
+# what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
+export ULTIMATE_EMBEDDER_HISTORY ?= off
 
 .PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
 

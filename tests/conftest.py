@@ -22,6 +22,8 @@ WriteChunks = Callable[..., Path]
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
+# here and not in a fixture, as those of a module come first: no test adds to the user's history of runs
+os.environ[HISTORY_VARIABLE] = "off"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,12 +43,6 @@ def quick_runs() -> Iterator[None]:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test may depend on a hub that happens to answer."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-@pytest.fixture(autouse=True)
-def no_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test adds to the user's history of runs, nor depends on it."""
-    monkeypatch.setenv(HISTORY_VARIABLE, "off")
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from ultimate_embedder.verify import verify_output
 
 TEXTS, SHARD_ROWS = 24, 8
 MODELS = ("tiny-bert", "tiny-mpnet")
+# plan.json is not among them: no run writes it, or needs it (tests/planned/test_file.py)
 FILES = ("pass.json", "ledger.jsonl", "exports.json", "upload.json", "summary.json")
 EVERY_CASE = os.environ.get("FUZZ_PROFILE") == "long"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ultimate_embedder.report.doctor.packages import OPTIONAL
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -101,8 +103,8 @@ def test_links_of_the_readme_work_on_the_package_index_and_lead_to_files() -> No
             assert (ROOT / path).is_file(), link
 
 
-def test_all_has_every_extra_that_is_not_for_developers() -> None:
+def test_all_and_doctor_know_every_extra_that_is_not_for_developers() -> None:
     extras = PROJECT["optional-dependencies"]
     (named,) = (re.fullmatch(r"ultimate-embedder\[(.*)\]", each) for each in extras["all"])
     assert named is not None
-    assert set(named[1].split(",")) == set(extras) - {"all", "dev", "docs"}
+    assert set(named[1].split(",")) == set(OPTIONAL) == set(extras) - {"all", "dev", "docs"}

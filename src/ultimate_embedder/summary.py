@@ -371,8 +371,8 @@ class MissingModel(_Part):
 class PlanFigure(_Part):
     """One number of the plan, beside what it turned out to be."""
 
-    what: str = Field(description="such as tokens, or peak memory")
-    unit: Literal["chunks", "points", "texts", "tokens", "bytes", "seconds"]
+    what: str = Field(description="such as tokens, or peak memory allocated")
+    unit: Literal["chunks", "points", "texts", "tokens", "words", "bytes", "seconds"]
     collection: str | None = Field(None, description="null if it is of the run as a whole")
     model: str | None = None
     device: str | None = None

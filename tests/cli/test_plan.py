@@ -29,9 +29,23 @@ def test_the_table_ends_with_the_verdict(run: Run, chunks: Path) -> None:
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[-1].startswith("fits: ")
-    assert "20 chunks in 1 file; 20 distinct texts -> 20 points with 32" in done.out
+    assert "20 chunks in 1 file; 20 distinct texts -> 20 points with 32 dims" in done.out
     assert "tiny-bert: + 20 new, = 0 stored, - 0 removed" in done.out
     assert "tokens of a text, the longest has" in done.out
+
+
+def test_what_is_not_known_is_said_with_what_would_tell_it(run: Run, chunks: Path) -> None:
+    done = run("plan", chunks, "--models", f"{bert()},{tiny_model('mpnet', hidden=32, layers=1)}", "--gpus", "2x15GiB")
+    assert done.code == 0, done.err
+    assert "how long is not known (name the card, such as --gpus t4x2" in done.out.splitlines()[-1]
+    assert "to encode" in next(line for line in done.out.splitlines() if line.startswith("  mode  "))
+    small = run("plan", chunks, "--models", bert(), "--gpus", "20kB", "--devices", "cpu")
+    assert small.code == 1
+    assert "note: --devices cpu is ignored: --gpus 20kB says what the plan is for" in small.out
+    assert "(ceiling 18 kB)" in small.out.splitlines()[-1]
+    missing = run("plan", chunks, "--models", "some/model", "--offline")
+    assert missing.code == 1
+    assert "Run 'ultimate-embedder models pull some/model'" in missing.out
 
 
 def test_json_is_the_whole_plan(run: Run, chunks: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import Plan, RunSummary, UsageError, embed, plan
 from ultimate_embedder.config import HISTORY_VARIABLE
 from ultimate_embedder.errors import MissingModelError, UnknownModelError
-from ultimate_embedder.planned import PlannedCollection, PlannedPass
+from ultimate_embedder.estimate.verdict import mode_notes
+from ultimate_embedder.planned import PlannedCollection, PlannedMode, PlannedPass, PlannedSeconds
 
 SENTENCE = "memory of a device is measured before and after every batch , and the next one is as large as it may be"
 WORDS = SENTENCE.split()
@@ -72,7 +73,7 @@ def test_chunks_tokens_and_sizes_are_those_of_the_run(chunks: Path, tmp_path: Pa
     found = figures(summary)
     for what in ("chunks", "points", "new texts", "tokens", "tokens with padding", "tokens lost"):
         assert found[what][0] == found[what][1] > 0, what
-    for export in ("npy export", "parquet export"):
+    for export in ("npy export on disk", "parquet export on disk"):
         assert found[export][0] == pytest.approx(found[export][1], rel=0.25)
     assert {"pass", "run"} <= found.keys()
     assert done.planned_tokens == done.tokens
@@ -271,3 +272,52 @@ def test_weights_are_not_needed(chunks: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="no weights") as caught:
         embed(chunks, tmp_path / "out", models=[str(folder)], quiet=True)
     assert not isinstance(caught.value, MissingModelError)
+
+
+def test_a_mode_that_is_faster_for_certain_is_named() -> None:
+    def collection(**seconds: tuple[float, float]) -> PlannedCollection:
+        modes = [
+            PlannedMode(mode=mode, fits=True, why="", seconds=PlannedSeconds(low=low, high=high, basis="assumed"))
+            for mode, (low, high) in seconds.items()
+        ]
+        return PlannedCollection(collection="docs", mode="simultaneous", modes=modes)
+
+    assert list(mode_notes([collection(exclusive=(24, 38), simultaneous=(40, 63))])) == [
+        "docs: encoding takes 24 s to 38 s with --mode exclusive, and 40 s to 63 s in mode simultaneous"
+    ]
+    assert list(mode_notes([collection(exclusive=(24, 41), simultaneous=(40, 63)), collection()])) == []
+
+
+def test_words_for_bm25_are_counted_as_the_run_counts_them(chunks: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": [bert()], "devices": "cpu", "sparse": "bm25"}
+    made = plan(chunks, tmp_path / "out", exports="npy,parquet", **options)
+    (collection,) = made.collections
+    assert collection.words is not None
+    assert (collection.words.new_texts, collection.words.stored_texts) == (81, 0)
+    assert [spec.kind for spec in collection.vectors] == ["dense", "sparse"]
+    assert made.time is not None
+    assert "count words" in made.time.stages
+    summary = run(chunks, tmp_path / "out", sparse="bm25")
+    assert summary.plan is not None
+    assert (summary.plan.same_work, summary.plan.why) == (True, "")
+    planned, actual = figures(summary)["words"]
+    assert planned == actual > 0
+    counted = next(each for each in summary.collections[0].passes if each.counts_words)
+    assert counted.fingerprint == collection.words.fingerprint
+    planned, actual = figures(summary)["parquet export on disk"]
+    assert planned == pytest.approx(actual, rel=0.25)
+    again = plan(chunks, tmp_path / "out", **options)
+    assert again.collections[0].words is not None
+    assert (again.collections[0].words.new_texts, again.collections[0].words.stored_texts) == (0, 81)
+    assert "nothing is to be encoded" in again.verdict
+    german = plan(chunks, tmp_path / "out", **{**options, "sparse": "bm25=german"})
+    assert only(german)[1].new_texts == 0
+    assert "nothing is to be encoded" not in german.verdict
+    without = plan(chunks, tmp_path / "other", models=[bert()], devices="cpu")
+    assert without.collections[0].words is None
+    assert run(chunks, tmp_path / "other", sparse="bm25").plan.why == "docs: it is without BM25"  # type: ignore[union-attr]
+
+
+def test_what_a_sparse_model_takes_is_said_to_be_missing(chunks: Path) -> None:
+    made = plan(chunks, models=[bert()], gpus="cpu", sparse="splade=some/splade")
+    assert any("splade (some/splade)" in note for note in made.warnings)

@@ -81,7 +81,7 @@ def described_fields(schema: dict[str, Any]) -> dict[str, Any]:
     """Every field of every object: whether it is required, and what is said of it; not how pydantic writes its type."""
     return {
         f"{name}.{field}": (field in part.get("required", ()), described.get("description"))
-        for name, part in {"RunSummary": schema, **schema["$defs"]}.items()
+        for name, part in {schema["title"]: schema, **schema["$defs"]}.items()
         for field, described in part["properties"].items()
     }
 

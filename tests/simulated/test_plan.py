@@ -32,7 +32,7 @@ def plan_and_run(chunks: Path, output: Path, **options: Any) -> RunSummary:
 
 
 def assert_peaks(found: dict[tuple[str, str | None], tuple[float, float]], cards: int) -> None:
-    peaks = {device: values for (what, device), values in found.items() if what == "peak memory"}
+    peaks = {device: values for (what, device), values in found.items() if what == "peak memory allocated"}
     assert len(peaks) == cards
     # a card may get only smaller batches: the one with the largest is where the prediction must hold
     planned, actual = max(peaks.values(), key=lambda values: values[1])

@@ -18,6 +18,7 @@ from ultimate_embedder.types import Capability
 
 MOST_CARDS = 64
 CONTEXT_BYTES = 500_000_000  # assumed: what the driver of a card takes for each process (docs/real-cards.md)
+SMALLEST_CARD_BYTES = 2 << 30  # what is smaller is simulated, and has no driver
 UNKNOWN_CAPABILITY = (7, 5)  # of a card that only its size describes: that of a T4, and of simulated ones
 GPU_WORDS = "t4x2, l4, a100-40, 2x15GiB or cpu"
 
@@ -110,7 +111,7 @@ def _describe(number: int, card: Card | None, memory_bytes: int, limits: MemoryL
         has_ceiling=True,
         total_bytes=memory_bytes,
         ceiling_bytes=limits.ceiling_bytes(number, memory_bytes),
-        outside_bytes=CONTEXT_BYTES if card else 0,
+        outside_bytes=CONTEXT_BYTES if card or memory_bytes >= SMALLEST_CARD_BYTES else 0,
         capability=card.capability if card else UNKNOWN_CAPABILITY,
         card=card,
         here=False,

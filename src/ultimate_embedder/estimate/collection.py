@@ -25,10 +25,11 @@ from ultimate_embedder.estimate.memory import (
 )
 from ultimate_embedder.estimate.models import PlanModels
 from ultimate_embedder.estimate.stored import find_removed, find_stored, settled
+from ultimate_embedder.estimate.words import CountedWords, count_words
 from ultimate_embedder.events import ChunkRejected, Emit, Event, Warned
 from ultimate_embedder.execution import EnsembleSplitter, TableTexts, batch_limits, first_occurrences
 from ultimate_embedder.export import find_exports
-from ultimate_embedder.models import SegmentCutter, uses_attention
+from ultimate_embedder.models import BM25, SegmentCutter, resolve_bm25, uses_attention
 from ultimate_embedder.output import Output
 from ultimate_embedder.planned import PlannedCollection, PlannedPass
 from ultimate_embedder.planning import PassPlan, Rows, Stage, as_candidate, plan_passes, settle_mode
@@ -81,6 +82,8 @@ class CountedCollection:
     in_modes: Mapping[str, tuple[tuple[Stage, ...], tuple[CountedPass, ...]]] = field(default_factory=dict)
     """Stages and passes as they would be in each mode, where there are several models."""
     load_seconds: float = 0.0
+    words_seconds: float | None = None
+    """How long counting words took here; None without BM25."""
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
 
@@ -92,7 +95,8 @@ def count_collection(collection: Collection, context: Context) -> CountedCollect
         return CountedCollection(planned)
     config = context.config
     own = Output(config.output).collection(collection.name)
-    if config.skip_existing and (existing := find_exports(own.folder, config.exports, config.hnsw)):
+    sparse = [BM25 for each in config.sparse if each.bm25]
+    if config.skip_existing and (existing := find_exports(own.folder, config.exports, config.hnsw, sparse)):
         skipped = {"skipped": True, "found": existing.found, "points": existing.embedded, "rejected": existing.rejected}
         vectors = {"distinct_texts": existing.distinct_texts, "vectors": list(existing.vectors)}
         return CountedCollection(planned.model_copy(update={**skipped, **vectors}))
@@ -118,7 +122,7 @@ class _Counting:
         loaded = load_chunks(self.collection, table_path, self._take, config.fields)
         load_seconds = time.perf_counter() - began
         self._note_loaded(loaded)
-        digest, plans = loaded.table.digest, self._plans()
+        digest, (plans, words) = loaded.table.digest, self._plans()
         try:
             if not len(loaded.table):
                 problem = f"all {loaded.found} records are rejected" if loaded.found else None
@@ -126,29 +130,59 @@ class _Counting:
             if config.overlong == "split" and plans:
                 loaded = self._split(loaded, plans)
             self._with(digest=digest, distinct_texts=loaded.table.distinct_texts(), points=len(loaded.table))
-            return self._counted(loaded.table, plans, load_seconds)
+            counted = self._counted_words(loaded.table, words) if words else None
+            return self._counted(loaded.table, plans, load_seconds, counted)
         finally:
             loaded.table.remove()
 
-    def _counted(self, table: ChunkTable, plans: Sequence[PassPlan], load_seconds: float) -> CountedCollection:
+    def _counted_words(self, table: ChunkTable, plan: PassPlan) -> CountedWords:
+        tell = self._teller(f"words for {plan.name}", table.distinct_texts())
+        counted = count_words(plan, self.collection.name, table, self.context.config, tell)
+        self.notes += [f"{self.collection.name}: {note}" for note in counted.notes]
+        return counted
+
+    def _teller(self, what: str, total: int) -> Callable[[int], None]:
+        """Shows how many texts are counted, and ends it if the user wants that."""
+        context, name = self.context, self.collection.name
+        tell = TellNowAndThen(lambda done: context.report(f"{name}: {what}", done, total))
+
+        def check_and_tell(done: int) -> None:
+            context.stop.check()
+            tell(done)
+
+        return check_and_tell
+
+    def _counted(
+        self, table: ChunkTable, plans: Sequence[PassPlan], load_seconds: float, words: CountedWords | None
+    ) -> CountedCollection:
         config, name = self.context.config, self.collection.name
         devices = self.context.devices_for(name)
         passes = [self._count_pass(plan, table, devices[0]) for plan in plans]
         stages, passes = self._place(passes, devices)
         removed = find_removed(Output(config.output).collection(name).folder, table)
         vectors = self._vectors(plans)
+        vectors += [VectorSpec(words.planned.model, None, "sparse")] if words else []
         self._with(
+            words=words.planned if words else None,
             passes=[self._planned_pass(each, table) for each in passes],
             vectors=vectors,
             removed_texts=removed.texts,
             removed_points=removed.points,
-            store_bytes=sum(store_bytes(each.counts.texts, self._dim(each.plan)) for each in passes),
-            export_bytes=export_bytes(name, table, vectors, config),
+            store_bytes=sum(store_bytes(each.counts.texts, self._dim(each.plan)) for each in passes)
+            + (words.store_bytes if words else 0),
+            export_bytes=export_bytes(name, table, vectors, config, words.sparse_bytes(len(table)) if words else None),
         )
         shared = max((each.counts.tokens for each in passes), default=0) * TOKEN_BYTES if len(passes) > 1 else 0
         size = table.path.stat().st_size + shared
         return CountedCollection(
-            self.planned, tuple(passes), stages, self.in_modes, load_seconds, size, tuple(self.notes)
+            self.planned,
+            tuple(passes),
+            stages,
+            self.in_modes,
+            load_seconds,
+            words.seconds if words else None,
+            size,
+            tuple(self.notes),
         )
 
     def _with(self, **values: object) -> PlannedCollection:
@@ -166,16 +200,22 @@ class _Counting:
     def _note_loaded(self, loaded: LoadedChunks) -> None:
         self._with(found=loaded.found, rejected=loaded.rejected, rejected_because=list(self.reasons))
 
-    def _plans(self) -> list[PassPlan]:
+    def _plans(self) -> tuple[list[PassPlan], PassPlan | None]:
+        """The passes of dense models, and that of BM25."""
         config, models = self.context.config, self.context.models.chosen
         if not models:
-            return []
+            return [], None
         device = self.context.devices_for(self.collection.name)[0]
         alone = self.collection.name in config.no_ensemble
         plans = plan_passes(
-            config, models[:1] if alone else models, device.dtype(config.precision), on_cpu=not device.has_ceiling
+            config,
+            models[:1] if alone else models,
+            device.dtype(config.precision),
+            on_cpu=not device.has_ceiling,
+            sparse=[(each, resolve_bm25(each.bm25)) for each in config.sparse if each.bm25],
         )
-        return [settled(plan, self.collection.name, config) for plan in plans]
+        dense = [settled(plan, self.collection.name, config) for plan in plans if not plan.counts_words]
+        return dense, next((plan for plan in plans if plan.counts_words), None)
 
     def _split(self, loaded: LoadedChunks, plans: Sequence[PassPlan]) -> LoadedChunks:
         """The chunks in segments that fit all models, as a run would split them."""
@@ -194,14 +234,8 @@ class _Counting:
             on_card=device.has_ceiling,
             packs=plan.identity.layout == "packed" and uses_attention(encoder.model),
         )
-        what, total = f"{self.collection.name}: tokens for {plan.name}", texts.count(Rows(0, len(table)))
-        tell = TellNowAndThen(lambda done: context.report(what, done, total))
-
-        def check_and_tell(done: int) -> None:
-            context.stop.check()
-            tell(done)
-
-        counts = count_pass(texts, Rows(0, len(table)), encoder, plan, how, check_and_tell)
+        tell = self._teller(f"tokens for {plan.name}", texts.count(Rows(0, len(table))))
+        counts = count_pass(texts, Rows(0, len(table)), encoder, plan, how, tell)
         if context.sample is not None and plan.number == 0:
             self._sample(texts, table, plan)
         memory = PassMemory(plan, counts.shapes, encoder)

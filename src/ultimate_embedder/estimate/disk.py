@@ -23,13 +23,13 @@ def store_bytes(new_texts: int, dim: int) -> int:
 
 
 def export_bytes(
-    collection: str, table: ChunkTable, vectors: Sequence[VectorSpec], config: RunConfig
+    collection: str, table: ChunkTable, vectors: Sequence[VectorSpec], config: RunConfig, sparse_bytes: int | None
 ) -> dict[str, int]:
     """What each export takes; they are written beside those of earlier runs, and then replace them."""
     if not len(table):
         return {}
     payloads = replace(measure_payloads(collection, table), graph=config.hnsw)
-    return {kind: estimate_export_bytes([kind], payloads, vectors) for kind in config.exports}
+    return {kind: estimate_export_bytes([kind], payloads, vectors, sparse_bytes) for kind in config.exports}
 
 
 def planned_disk(

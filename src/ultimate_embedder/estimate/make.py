@@ -26,6 +26,7 @@ from ultimate_embedder.estimate.verdict import (
     device_lines,
     host_problems,
     memory_problems,
+    mode_notes,
     model_problems,
     verdict,
 )
@@ -34,7 +35,7 @@ from ultimate_embedder.history import History, PassRecord, read_history
 from ultimate_embedder.inputs import check_collections, discover
 from ultimate_embedder.machine import available_bytes
 from ultimate_embedder.models import require_backend
-from ultimate_embedder.planned import Plan, PlannedCost, PlannedDevice, PlannedModel
+from ultimate_embedder.planned import Plan, PlannedCost, PlannedDevice, PlannedModel, byte_size
 from ultimate_embedder.planning import Estimate, Range, cost, in_turn, plan_passes
 from ultimate_embedder.stop import StopSwitch
 
@@ -97,10 +98,9 @@ class _Making:
             problem = found.nothing_found
             return begun.model_copy(update={"problems": [problem], "verdict": f"nothing to embed: {problem}"})
         self._notes += check_collections(found.collections, config)
-        if config.sparse:
-            self._notes.append(
-                "the plan is of the dense vectors alone: what --sparse adds to time and disk is not in it"
-            )
+        if models_of_sparse := [each.model for each in config.sparse if each.model]:
+            names = ", ".join(models_of_sparse)
+            self._notes.append(f"what --sparse splade ({names}) adds to memory, time and disk is not in the plan")
         devices = self._devices()
         models = PlanModels(config, self._emit, self._scratch)
         self._notes += models.left_out
@@ -117,6 +117,8 @@ class _Making:
         config, gpus = self._config, self._asked.plan.gpus
         limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
         if gpus is not None:
+            if config.devices != "auto":
+                self._notes.append(f"--devices {config.devices} is ignored: --gpus {gpus} says what the plan is for")
             return describe_gpus(gpus, limits)
         opened = open_devices(
             config.devices,
@@ -155,15 +157,16 @@ class _Making:
             self._asked.plan.session_s,
             complete=all(encoding is not None for _, encoding in timed) and not context.models.missing,
         )
-        missing = [*(f"{each.model} {each.why}" for each in context.models.missing), *model_problems(models)]
+        missing = list(model_problems(context.models.missing, models, offline=config.hub.offline))
         absent = [each.model for each in context.models.missing]
         absent += [each.model for each in models if each.weights == "missing"]
         problems = [*missing, *memory_problems(passes, devices), *collection_problems(collections)]
-        if all(device.here for device in context.devices):
+        here = all(device.here for device in context.devices)
+        if here:
             problems += host_problems(passes, available_bytes())
         if not disk.fits:
             problems.append(
-                f"{disk.folder} has {disk.free_bytes / 1e9:.1f} GB free, and {disk.needed_bytes / 1e9:.1f} GB are "
+                f"{disk.folder} has {byte_size(disk.free_bytes)} free, and {byte_size(disk.needed_bytes)} are "
                 "needed. Free some, choose another --output, or fewer --export."
             )
         plan = begun.model_copy(
@@ -177,10 +180,10 @@ class _Making:
                 "cost": self._cost(time.total.low, time.total.high) if time.total else None,
                 "problems": problems,
                 "fits": not problems,
-                "warnings": self._notes,
+                "warnings": [*self._notes, *mode_notes(collections)],
             }
         )
-        return plan.model_copy(update={"verdict": verdict(plan, absent)})
+        return plan.model_copy(update={"verdict": verdict(plan, absent, here=here)})
 
     def _timing(self, context: Context, history: History) -> Timing:
         here = all(device.here for device in context.devices)

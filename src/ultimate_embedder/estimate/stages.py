@@ -17,6 +17,7 @@ READING = Range(100e6, 2e9)  # bytes per second, of the weights of a model
 DOWNLOADING = Range(10e6, 100e6)
 EXPORTING = Range(20e6, 300e6)
 EXPORT_S = Range(0.05, 1.0)  # to begin one
+STORE_S = Range(0.02, 0.5)  # files of a pass, synced
 QDRANT = "qdrant"
 SHARD_S = Range(1.0, 10.0)  # its engine is started in a process of its own
 
@@ -40,6 +41,14 @@ class StageTimes:
 
     def loading_chunks(self, measured_s: float) -> Estimate:
         """As the plan has just done it."""
+        return self._as_measured(measured_s)
+
+    def counting_words(self, measured_s: float) -> Estimate:
+        """As the plan has just done it, for BM25; a run stores the counts too."""
+        counting = self._as_measured(measured_s)
+        return Estimate(counting.seconds + STORE_S, f"{counting.basis}; storing is assumed")
+
+    def _as_measured(self, measured_s: float) -> Estimate:
         spread = MEASURED if self._here else ELSEWHERE
         basis = "measured while planning" if self._here else "measured on this machine, another is assumed to be alike"
         return Estimate(Range(measured_s * spread.low, measured_s * spread.high), basis)

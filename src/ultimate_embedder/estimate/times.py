@@ -59,6 +59,9 @@ class Timing:
         encoding = _all_known(estimates, at_once=any(stage.together for stage in counted.stages))
         if encoding is not None and counted.passes:
             seconds["encode"] = in_words([encoding])
+        if (words := planned.words) is not None and counted.words_seconds is not None:
+            seconds["count words"] = in_words([self.stages.counting_words(counted.words_seconds)])
+            planned = planned.model_copy(update={"words": words.model_copy(update={"seconds": seconds["count words"]})})
         exports = [self.stages.exporting(kind, planned.points, size) for kind, size in planned.export_bytes.items()]
         if exports:
             seconds["export"] = in_words(exports)
@@ -90,7 +93,7 @@ def time_run(
 ) -> PlannedTime:
     """All stages of a run, and how many sessions it takes; no total where the time of a pass is not known."""
     stages = {name: in_words([estimate]) for name, estimate in starting}
-    for name in ("load chunks", "encode", "export", "other"):
+    for name in ("load chunks", "encode", "count words", "export", "other"):
         parts = [each.seconds[name] for each in collections if name in each.seconds]
         if parts:
             estimates = [Estimate(Range(part.low, part.high), part.basis) for part in parts]

@@ -5,19 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ultimate_embedder.estimate.collection import CountedCollection, CountedPass
-from ultimate_embedder.planned import Plan, PlannedCollection, PlannedDevice, PlannedModel, duration
+from ultimate_embedder.planned import (
+    MissingFromPlan,
+    Plan,
+    PlannedCollection,
+    PlannedDevice,
+    PlannedModel,
+    byte_size,
+    duration,
+)
 from ultimate_embedder.planning import CardForecast
 from ultimate_embedder.terminal import counted
 
-GB = 1e9
+TRY_HERE = " (run once on this machine, or give --calibrate)"
+NAME_THE_CARD = " (name the card, such as --gpus t4x2: no time follows from its size)"
 
 
-def model_problems(models: Sequence[PlannedModel]) -> Iterator[str]:
-    """Models whose weights a run would not find."""
+def model_problems(
+    missing: Sequence[MissingFromPlan], models: Sequence[PlannedModel], *, offline: bool
+) -> Iterator[str]:
+    """Models whose weights a run would not find; where the hub was asked for them, the note has what to do."""
+    for each in missing:
+        yield _with_remedy(f"{each.model} {each.why}", each.model, offline=offline)
     for model in models:
         if model.weights == "missing":
             why = model.note or f"{model.model}: its weights are not on this machine"
-            yield f"{why.rstrip('.')}. Run 'ultimate-embedder models pull {model.model}', or drop --offline."
+            yield _with_remedy(why, model.model, offline=offline and model.hub_id is not None)
+
+
+def _with_remedy(problem: str, model: str, *, offline: bool) -> str:
+    remedy = f" Run 'ultimate-embedder models pull {model}', or drop --offline." if offline else ""
+    return f"{problem.rstrip('.')}.{remedy}"
 
 
 def memory_problems(passes: Sequence[tuple[str, CountedPass]], devices: Sequence[PlannedDevice]) -> Iterator[str]:
@@ -35,7 +53,7 @@ def _card_problem(card: CardForecast, each: CountedPass, name: str, ceiling_byte
     if card.streamed:
         size = each.memory.encoder.weight_bytes
         return (
-            f"the weights of {model} ({size / GB:.1f} GB) have no room on {name} (ceiling {ceiling_bytes / GB:.1f} GB)."
+            f"the weights of {model} ({byte_size(size)}) have no room on {name} (ceiling {byte_size(ceiling_bytes)})."
             " embed would stream its layers from the host, which is slow: use a larger card or a smaller model."
         )
     if card.too_large:
@@ -43,7 +61,7 @@ def _card_problem(card: CardForecast, each: CountedPass, name: str, ceiling_byte
         most = card.longest_that_fits
         limit = f"--max-tokens {most}" if most else "a larger card"
         return (
-            f"{batches} of {model} have texts that {name} (ceiling {ceiling_bytes / GB:.1f} GB) has no room for. embed "
+            f"{batches} of {model} have texts that {name} (ceiling {byte_size(ceiling_bytes)}) has no room for. embed "
             f"would run these in pieces, which is slow: use {limit}, or --overlong pool."
         )
     return None
@@ -55,9 +73,21 @@ def host_problems(passes: Sequence[tuple[str, CountedPass]], available_bytes: in
     needed = sum(sizes.values())
     if needed > available_bytes:
         yield (
-            f"the weights of {' and '.join(sizes)} take {needed / GB:.1f} GB of the host's memory, and "
-            f"{available_bytes / GB:.1f} GB are available. Close other programs, or use fewer models."
+            f"the weights of {' and '.join(sizes)} take {byte_size(needed)} of the host's memory, and "
+            f"{byte_size(available_bytes)} are available. Close other programs, or use fewer models."
         )
+
+
+def mode_notes(collections: Sequence[PlannedCollection]) -> Iterator[str]:
+    """Modes that are faster than the chosen one, whatever the ends of the two ranges."""
+    for each in collections:
+        times = {mode.mode: mode.seconds for mode in each.modes if mode.fits and mode.seconds}
+        chosen = times.get(each.mode)
+        best = min(times, key=lambda mode: times[mode].high, default=each.mode)
+        if chosen is not None and times[best].high < chosen.low:
+            yield (
+                f"{each.collection}: encoding takes {times[best]} with --mode {best}, and {chosen} in mode {each.mode}"
+            )
 
 
 def collection_problems(collections: Sequence[PlannedCollection]) -> Iterator[str]:
@@ -67,21 +97,23 @@ def collection_problems(collections: Sequence[PlannedCollection]) -> Iterator[st
             yield f"{each.collection}: {each.error}"
 
 
-def verdict(plan: Plan, missing: Sequence[str]) -> str:
-    """One line: whether it fits, where, how long, what it costs; `missing` are names of models."""
+def verdict(plan: Plan, missing: Sequence[str], *, here: bool) -> str:
+    """One line: whether it fits, where, how long, what it costs; `missing` are models, `here` means on this machine."""
     others = len(plan.problems) - len(missing)
     if others:
         first = plan.problems[len(missing)]
         more = f" (and {len(plan.problems) - 1} more)" if len(plan.problems) > 1 else ""
         return f"does not fit: {first.split('. ')[0].rstrip('.')}{more}"
     if missing:
-        names = " and ".join(missing)
+        names = ", ".join(missing)
         absent = f"something is missing: {names} {'is' if len(missing) == 1 else 'are'} not on this machine"
-        return "; ".join([absent, f"otherwise it fits: {_where(plan)}", *_how_long(plan), *_cost(plan)])
+        return "; ".join([absent, f"otherwise it fits: {_where(plan)}", *_how_long(plan, ""), *_cost(plan)])
     new = sum(each.new_texts for collection in plan.collections for each in collection.passes)
+    new += sum(each.words.new_texts for each in plan.collections if each.words)
     if not new:
         return "fits: all vectors are stored, nothing is to be encoded"
-    return "; ".join([f"fits: {_where(plan)}", *_how_long(plan), *_cost(plan)])
+    unknown = TRY_HERE if here else NAME_THE_CARD
+    return "; ".join([f"fits: {_where(plan)}", *_how_long(plan, unknown), *_cost(plan)])
 
 
 def _where(plan: Plan) -> str:
@@ -91,10 +123,10 @@ def _where(plan: Plan) -> str:
     return ", ".join([" + ".join(words), *modes])
 
 
-def _how_long(plan: Plan) -> Iterator[str]:
+def _how_long(plan: Plan, unknown: str) -> Iterator[str]:
     time = plan.time
     if time is None or time.total is None:
-        yield "how long is not known (run once on this machine, or give --calibrate)"
+        yield f"how long is not known{unknown}"
         return
     yield f"{time.total} ({time.total.basis})"
     low, high = time.sessions_low, time.sessions_high

@@ -29,9 +29,16 @@ def sparse_exports() -> tuple[str, ...]:
     return tuple(export.kind for export in EXPORTS if export.holds_sparse)
 
 
-def estimate_export_bytes(kinds: Sequence[str], payloads: ExportSize, vectors: Sequence[VectorSpec]) -> int:
-    """The disk space that these exports need for points with these payloads and vectors."""
+def estimate_export_bytes(
+    kinds: Sequence[str], payloads: ExportSize, vectors: Sequence[VectorSpec], sparse_bytes: int | None = None
+) -> int:
+    """The disk space that these exports need for points with these payloads and vectors.
+
+    `sparse_bytes`: indices and values of all sparse vectors, if that is known.
+    """
     numbers = payloads.rows * sum(spec.dim or 0 for spec in vectors)
     sparse = payloads.rows * sum(spec.is_sparse for spec in vectors)
-    size = replace(payloads, vector_bytes=numbers * FLOAT32_BYTES, sparse_bytes=sparse * SPARSE_BYTES)
+    if sparse_bytes is None:
+        sparse_bytes = sparse * SPARSE_BYTES
+    size = replace(payloads, vector_bytes=numbers * FLOAT32_BYTES, sparse_bytes=sparse_bytes)
     return sum(find_export(kind).size(size) for kind in kinds)

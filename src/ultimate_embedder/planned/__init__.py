@@ -15,6 +15,8 @@ from ultimate_embedder.planned.schema import (
     PlannedPass,
     PlannedSeconds,
     PlannedTime,
+    PlannedWords,
+    byte_size,
     duration,
 )
 
@@ -32,6 +34,8 @@ __all__ = [
     "PlannedPass",
     "PlannedSeconds",
     "PlannedTime",
+    "PlannedWords",
+    "byte_size",
     "duration",
     "read_plan",
     "write_plan",

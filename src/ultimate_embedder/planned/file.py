@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from ultimate_embedder.errors import OutputError, UsageError
 from ultimate_embedder.output import Output
@@ -36,7 +37,11 @@ def _parse(fields: Fields) -> Plan:
     if not fields.sealed or fields.text("program") != PROGRAM:
         raise UnfitError("it is no plan of this program")
     try:
-        return Plan.model_validate(fields.values())
+        plan = Plan.model_validate(fields.values())
+        plan.model_dump_json()  # names and reasons in it come into the summary: they must be text
     except ValidationError as error:
         first = error.errors()[0]
         raise UnfitError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except PydanticSerializationError as error:
+        raise UnfitError(str(error)) from error
+    return plan

@@ -15,14 +15,14 @@ TABLE_HEADINGS = ("collection", "model", "new", "stored", "removed", "tokens", "
 
 class _Part(BaseModel):
     # a file of another version may have other fields: unknown ones are ignored
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(extra="ignore", protected_namespaces=(), allow_inf_nan=False)
 
 
 class PlannedSeconds(_Part):
     """How long something takes: between these two, and what that rests on."""
 
-    low: float
-    high: float
+    low: float = Field(ge=0)
+    high: float = Field(ge=0)
     basis: str
 
     def __str__(self) -> str:
@@ -99,6 +99,18 @@ class PlannedPass(_Part):
         return self.padded_tokens / self.tokens - 1 if self.tokens else 0.0
 
 
+class PlannedWords(_Part):
+    """BM25 over one collection: the host counts words."""
+
+    model: str
+    fingerprint: str = Field(description="as in the summary of the run")
+    stored_texts: int = Field(description="texts that are counted already")
+    new_texts: int
+    words: int = Field(description="of the new texts, without stop words")
+    values: int = Field(description="different words of each new text, added up: what the sparse vectors hold")
+    seconds: PlannedSeconds | None = None
+
+
 class PlannedMode(_Part):
     """A way in which the models could share the devices."""
 
@@ -128,6 +140,7 @@ class PlannedCollection(_Part):
     mode_reason: str = ""
     modes: list[PlannedMode] = Field(default_factory=list)
     passes: list[PlannedPass] = Field(default_factory=list)
+    words: PlannedWords | None = Field(None, description="null without --sparse bm25")
     store_bytes: int = Field(0, description="new vectors in the store")
     export_bytes: dict[str, int] = Field(default_factory=dict, description="by kind of export")
     seconds: dict[str, PlannedSeconds] = Field(default_factory=dict, description="by stage")
@@ -247,6 +260,14 @@ def duration(seconds: float) -> str:
         if seconds < most:
             return f"{two_digits(seconds / length)} {unit}"
     return f"{two_digits(seconds / 3600)} h"
+
+
+def byte_size(size: int) -> str:
+    """Bytes with three digits: 45.4 MB, 3.65 GB."""
+    for unit, length in (("GB", 10**9), ("MB", 10**6)):
+        if size >= length:
+            return f"{size / length:.3g} {unit}" if size < 1000 * length else f"{size / length:,.0f} {unit}"
+    return f"{size / 1000:.0f} kB"
 
 
 def two_digits(number: float) -> str:

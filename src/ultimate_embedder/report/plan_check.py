@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ultimate_embedder import events
 from ultimate_embedder.files import disk_bytes
-from ultimate_embedder.planned import Plan, PlannedCollection, PlannedPass, PlannedSeconds
+from ultimate_embedder.planned import Plan, PlannedCollection, PlannedPass, PlannedSeconds, PlannedWords
 from ultimate_embedder.summary import (
     CollectionSummary,
     ExportSummary,
@@ -77,6 +77,11 @@ class PlanCheck:
                     f"{name}: {one.stored_texts:,} texts had a vector of {one.model} when it was made, and "
                     f"{other.stored_texts:,} when the run began"
                 )
+        words = _words(done)
+        if (planned.words is None) != (words is None):
+            yield f"{name}: it is {'without' if words else 'with'} BM25"
+        elif planned.words and words and planned.words.stored_texts != words.stored_texts:
+            yield f"{name}: more texts are counted for BM25 than when it was made"
 
     def _other_devices(self) -> str | None:
         """Why memory and time of the plan are of other devices."""
@@ -98,7 +103,7 @@ class PlanCheck:
         names = [device.name for device in self._devices if device.name != "cpu"]
         for device, name in zip([each for each in self._plan.devices if each.has_ceiling], names, strict=True):
             if device.peak_bytes and name in self._peaks:
-                yield _figure("peak memory", "bytes", device.peak_bytes, self._peaks[name], device=name)
+                yield _figure("peak memory allocated", "bytes", device.peak_bytes, self._peaks[name], device=name)
         if (total := self._plan.time.total if self._plan.time else None) is not None:
             yield _range("run", total, summary.seconds)
 
@@ -109,14 +114,37 @@ def _collection_figures(planned: PlannedCollection, done: CollectionSummary, *, 
     yield _figure("points", "points", planned.points, done.chunks.embedded, collection=name)
     for one, other in zip(planned.passes, done.dense_passes, strict=True):
         yield from _pass_figures(one, other, name, timed=timed)
+    if planned.words and (words := _words(done)):
+        yield from _word_figures(planned.words, words, name, timed=timed)
     sizes = {each.kind: _on_disk(each) for each in done.exports}
     for kind, size in planned.export_bytes.items():
         if (actual := sizes.get(kind)) is not None:
-            yield _figure(f"{kind} export", "bytes", size, actual, collection=name)
+            yield _figure(f"{kind} export on disk", "bytes", size, actual, collection=name)
     stages = {"load chunks": "load", "encode": "encode", "export": "export"}
     for stage, theirs in stages.items():
         if timed and stage in planned.seconds and done.seconds_by_stage.get(theirs):
-            yield _range(stage, planned.seconds[stage], done.seconds_by_stage[theirs], collection=name)
+            seconds = _encoding(planned) if stage == "encode" else planned.seconds[stage]
+            yield _range(stage, seconds, done.seconds_by_stage[theirs], collection=name)
+
+
+def _encoding(planned: PlannedCollection) -> PlannedSeconds:
+    """As a summary has it: with counting words, but where only the longest pass counts."""
+    encode, words = planned.seconds["encode"], planned.seconds.get("count words")
+    if words is None or planned.mode == "simultaneous":
+        return encode
+    return encode.model_copy(update={"low": encode.low + words.low, "high": encode.high + words.high})
+
+
+def _words(done: CollectionSummary) -> PassSummary | None:
+    return next((each for each in done.passes if each.counts_words), None)
+
+
+def _word_figures(one: PlannedWords, other: PassSummary, collection: str, *, timed: bool) -> Iterator[PlanFigure]:
+    where = {"collection": collection, "model": one.model}
+    yield _figure("new texts", "texts", one.new_texts, other.encoded_texts, **where)
+    yield _figure("words", "words", one.words, other.tokens, **where)
+    if timed and one.seconds is not None and one.new_texts:
+        yield _range("pass", one.seconds, other.seconds, **where)
 
 
 def _on_disk(export: ExportSummary) -> int | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ultimate_embedder.planned import Plan, PlannedCollection, PlannedModel, PlannedPass, PlannedSeconds
+from ultimate_embedder.planned import Plan, PlannedCollection, PlannedModel, PlannedPass, PlannedSeconds, byte_size
 from ultimate_embedder.terminal import counted, printable
+from ultimate_embedder.types import VectorSpec
 
 WIDTH = 110
 BAR = 24
@@ -22,7 +23,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if plan.models:
         yield from _section("models", _table(("model", "weights", "in memory", "dims", "tokens", "is"), _models(plan)))
         yield from _activations(plan.models)
-    if any(device.has_ceiling for device in plan.devices):
+    if plan.devices:
         yield from _section("devices", _table(("device", "", "ceiling", "peak", "reserved", ""), _devices(plan)))
     if plan.disk is not None:
         yield from _section("disk", [_disk(plan)])
@@ -46,9 +47,11 @@ def _collection_lines(collection: PlannedCollection) -> Iterator[str]:
         headings = ("model", "texts", "tokens", "padding", "truncated", "batches", "peak", "time")
         yield from _indented(_table(headings, [_pass_row(each, collection) for each in collection.passes]))
         yield from _indented(_histogram(collection.passes))
+    if collection.modes:
+        yield from _indented([f"{'mode':14}{'':14}{'to encode':20}why"])
     for mode in collection.modes:
         chosen = " <- chosen" if mode.mode == collection.mode else ""
-        took = f"{mode.seconds}" if mode.seconds else "time not known"
+        took = f"{mode.seconds}" if mode.seconds else "not known"
         words = f"{mode.mode:14}{'fits' if mode.fits else 'does not fit':14}{took:20}{printable(mode.why)}{chosen}"
         yield from _indented(textwrap.wrap(words, WIDTH, subsequent_indent=" " * 48))
 
@@ -62,15 +65,24 @@ def _about(collection: PlannedCollection) -> Iterator[str]:
     if collection.skipped:
         yield f"{found}: it has its exports, and --skip-existing is set"
         return
-    vectors = " + ".join(f"{each.name} {each.dim or each.kind}".strip() for each in collection.vectors)
+    vectors = " + ".join(_vector(each) for each in collection.vectors)
     out = f"{counted(collection.points, 'point')}{f' with {vectors}' if vectors else ''}"
     yield printable(f"{found}; {counted(collection.distinct_texts, 'distinct text')} -> {out}")
     for each in collection.passes:
         yield printable(f"{each.model}: {changes(each, collection)}")
+    if (words := collection.words) is not None:
+        took = f"; {words.seconds}" if words.seconds and words.new_texts else ""
+        counts = f"+ {words.new_texts:,} new, = {words.stored_texts:,} stored; {words.words:,} words to count"
+        yield printable(f"{words.model}: {counts}, {words.values:,} values{took}")
     for reason in collection.rejected_because[:1]:
         yield from textwrap.wrap(printable(f"rejected: {reason}"), WIDTH)
     if collection.mode_reason and len(collection.passes) > 1:
         yield printable(f"mode {collection.mode}: {collection.mode_reason}")
+
+
+def _vector(vector: VectorSpec) -> str:
+    kind = str(vector.dim) if vector.dim else vector.kind
+    return f"{vector.name} {kind}" if vector.name else f"{kind} dims"
 
 
 def changes(each: PlannedPass, collection: PlannedCollection) -> str:
@@ -91,7 +103,7 @@ def _pass_row(each: PlannedPass, collection: PlannedCollection) -> Row:
         f"{each.padding * 100:.1f} %" if each.tokens else "-",
         f"{guessed}{each.truncated:,}{lost}" if each.truncated else "none",
         f"{each.batches:,} of up to {each.largest_batch_rows:,} rows{parts}",
-        _bytes(max(each.peak_bytes.values())) if each.peak_bytes else "-",
+        byte_size(max(each.peak_bytes.values())) if each.peak_bytes else "-",
         str(each.seconds) if each.seconds else "not known",
     )
 
@@ -117,8 +129,8 @@ def _models(plan: Plan) -> Iterator[Row]:
         guessed = "" if model.exact else GUESSED
         yield (
             model.model,
-            f"{_bytes(model.file_bytes)} of files" if model.file_bytes else "?",
-            f"{guessed}{_bytes(model.weight_bytes)} in {model.dtype}",
+            f"{byte_size(model.file_bytes)} of files" if model.file_bytes else "?",
+            f"{guessed}{byte_size(model.weight_bytes)} in {model.dtype}",
             f"{model.dim or '?'}",
             f"{model.max_tokens or '?'}",
             _place(model),
@@ -129,15 +141,15 @@ def _place(model: PlannedModel) -> str:
     if model.weights == "here":
         return "on this machine"
     if model.weights == "hub":
-        return f"on the hub: {_bytes(model.download_bytes)} to download"
+        return f"on the hub: {byte_size(model.download_bytes)} to download"
     return "missing" if model.exact else "missing; sizes from the registry, tokens by a stand-in"
 
 
 def _activations(models: Sequence[PlannedModel]) -> Iterator[str]:
     for model in models:
         if model.activations:
-            parts = ", ".join(f"{each.rows} x {each.tokens:,} {_bytes(each.size_bytes)}" for each in model.activations)
-            words = printable(f"{model.model}, activations (rows x tokens): {parts}")
+            sizes = [f"{each.rows} x {each.tokens:,} {byte_size(each.size_bytes)}" for each in model.activations]
+            words = printable(f"{model.model}, activations (rows x tokens): {', '.join(sizes)}")
             yield from _indented(textwrap.wrap(words, WIDTH, subsequent_indent="  "))
 
 
@@ -148,23 +160,23 @@ def _devices(plan: Plan) -> Iterator[Row]:
             yield (
                 device.name,
                 device.hardware,
-                _bytes(device.ceiling_bytes),
-                _bytes(device.peak_bytes) if device.peak_bytes else "-",
-                f"{_bytes(device.reserved_bytes + device.outside_bytes)}{share}" if device.peak_bytes else "-",
+                byte_size(device.ceiling_bytes),
+                byte_size(device.peak_bytes) if device.peak_bytes else "-",
+                f"{byte_size(device.reserved_bytes + device.outside_bytes)}{share}" if device.peak_bytes else "-",
                 device.why or "not used",
             )
+        else:  # a run keeps no account of the host's memory beside the weights
+            yield (device.name, device.hardware, byte_size(device.ceiling_bytes), "-", "-", "memory of the host")
 
 
 def _disk(plan: Plan) -> str:
     disk = plan.disk
     if disk is None:
         return ""
-    parts = f"{_bytes(disk.store_bytes)} of vectors, {_bytes(disk.export_bytes)} of exports"
-    models = f", {_bytes(disk.download_bytes)} of models" if disk.download_bytes else ""
-    state = "" if disk.fits else ": NOT ENOUGH"
-    return printable(
-        f"{_bytes(disk.needed_bytes)} needed ({parts}{models}), {_bytes(disk.free_bytes)} free in {disk.folder}{state}"
-    )
+    parts = f"{byte_size(disk.store_bytes)} of vectors, {byte_size(disk.export_bytes)} of exports"
+    models = f", {byte_size(disk.download_bytes)} of models" if disk.download_bytes else ""
+    free = f"{byte_size(disk.free_bytes)} free in {disk.folder}{'' if disk.fits else ': NOT ENOUGH'}"
+    return printable(f"{byte_size(disk.needed_bytes)} needed ({parts}{models}), {free}")
 
 
 def _times(plan: Plan) -> Iterator[Row]:
@@ -179,14 +191,6 @@ def _times(plan: Plan) -> Iterator[Row]:
 
 def _seconds(seconds: PlannedSeconds) -> Row:
     return str(seconds), seconds.basis
-
-
-def _bytes(size: int) -> str:
-    """Bytes with three digits."""
-    for unit, length in (("GB", 10**9), ("MB", 10**6)):
-        if size >= length:
-            return f"{size / length:.3g} {unit}" if size < 1000 * length else f"{size / length:,.0f} {unit}"
-    return f"{size / 1000:.0f} kB"
 
 
 def _table(headings: Row, rows: Iterator[Row] | Sequence[Row]) -> list[str]:

@@ -96,7 +96,7 @@ def about_plan(plan: PlanSummary) -> str:
     """How far off the plan was, in a line."""
     if not plan.same_work:
         return f"plan: {PLAN_NAME} is of other work ({plan.why})"
-    words = [_figure_in_words(each) for each in plan.figures if each.what in ("tokens", "peak memory", "run")]
+    words = [_figure_in_words(each) for each in plan.figures if each.what in ("tokens", "peak memory allocated", "run")]
     return "; ".join(["plan and actual: " + ", ".join(words), *([plan.why] if plan.why else [])])
 
 

@@ -18,7 +18,7 @@ def test_a_run_without_a_plan_has_no_section() -> None:
 def test_figures_are_shown_with_what_they_turned_out_to_be() -> None:
     figures = [
         PlanFigure(what="tokens", unit="tokens", collection="docs", model="<m>", planned=1200, actual=1200, off=0.0),
-        PlanFigure(what="peak memory", unit="bytes", device="cuda:0", planned=11e9, actual=10e9, off=0.1),
+        PlanFigure(what="peak memory allocated", unit="bytes", device="cuda:0", planned=11e9, actual=10e9, off=0.1),
         PlanFigure(what="run", unit="seconds", planned=90, planned_low=60, planned_high=135, actual=120, off=-0.25),
     ]
     page = drawn(PlanSummary(made_at="2026-11-17T08:00:00", verdict="It fits.", same_work=True, figures=figures))

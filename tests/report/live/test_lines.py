@@ -105,7 +105,7 @@ def test_the_end_is_not_told_before_it_is_reached() -> None:
 def test_without_a_terminal_there_is_a_line_for_each_pass_and_for_tasks_that_take_long(view: RunView) -> None:
     lines: list[str] = []
     QuietLines(lines.append).draw(view)
-    assert lines == ["docs · minilm on cuda:0, cuda:1: 400 of 1000, 100/s, ETA 6 s"]
+    assert lines == ["docs · minilm on cuda:0, cuda:1: 400 of 1,000, 100/s, ETA 6 s"]
     long = tuple(replace(each, seconds=20.0) for each in view.activities)
     unknown = replace(long[0], words="loading bge", share=None, total=None)
     lines.clear()

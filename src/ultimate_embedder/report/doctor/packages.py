@@ -27,6 +27,8 @@ OPTIONAL = {
     "evaluate": "evaluate",
     "minilm": "the default model without a download",
     "otel": "--otel",
+    "ray": "--engine ray",
+    "serve": "serve",
 }
 """Extras, and what each is for."""
 REINSTALL = f"pip install --upgrade --force-reinstall {PROGRAM}"

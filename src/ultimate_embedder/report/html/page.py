@@ -68,7 +68,11 @@ def make_page(
         ("Plan against actual", "What was expected, and what came.", draw_plan(summary)),
         ("Time by stage", "All on one scale.", draw_stages(summary)),
         ("Slowest batches", "The longest forwards.", sections.slowest(summary, events.start if events else None)),
-        ("Exports", "What is on disk.", sections.exports(summary)),
+        (
+            "Exports",
+            "Files of a Qdrant shard have holes: it takes less room on the disk than its size.",
+            sections.exports(summary),
+        ),
         ("How it was run", "To do it again.", sections.how(summary)),
     )
     title = f"{_title(summary, ended)}: {summary.output[:200]}"

@@ -55,7 +55,7 @@ def label(row: PassRow) -> str:
 def pass_line(row: PassRow) -> str:
     """`docs · minilm on cpu: 10 of 50, 12/s, ETA 3 s`."""
     eta = f", ETA {rough(row.eta_seconds)}" if row.eta_seconds is not None else ""
-    return f"{label(row)}: {row.done} of {row.texts}, {row.texts_per_second:,.0f}/s{eta}"
+    return f"{label(row)}: {row.done:,} of {row.texts:,}, {row.texts_per_second:,.0f}/s{eta}"
 
 
 def work_line(work: Activity) -> str:
@@ -74,7 +74,7 @@ def has_work(row: PassRow | Activity) -> bool:
 def begin_line(row: PassRow | Activity) -> str:
     """`docs · minilm on cpu: 0 of 50`."""
     if isinstance(row, PassRow):
-        return f"{label(row)}: {row.done} of {row.texts}"
+        return f"{label(row)}: {row.done:,} of {row.texts:,}"
     return f"{row.words}: {done_of_all(row)}"
 
 
