@@ -79,7 +79,7 @@ def search_collection(
     sources = find_sources(collection, points, task.documents.keys)
     place = config.place
     models = QueryModels(output.try_summary()[0], place.hub, place.model_folders)
-    vectors = QueryVectors(output, collection, models, place.hub, emit)
+    vectors = QueryVectors(output, collection, models, emit)
     queries = _encode_queries(vectors, task, sources)
     chunks = task.documents.chunks
     sparse = [
