@@ -20,10 +20,10 @@ from qdrant_edge import (
 )
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import TieBreak
 from ultimate_embedder.find.evaluate.documents import Documents
 from ultimate_embedder.find.evaluate.measure import Measured, Search, measure
 from ultimate_embedder.find.evaluate.measures import Relevant
-from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.result import EvaluationRow
 from ultimate_embedder.find.evaluate.sources import ModelVectors, Sources
 from ultimate_embedder.find.evaluate.table import best_model, make_rows

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ultimate_embedder.find.evaluate.ranking import NO_ROW, Ranking, TieBreak, TopRows
+from ultimate_embedder.find.candidates import NO_ROW, Ranking, TieBreak, TopRows
 
 BLOCK_ROWS = 4096
 

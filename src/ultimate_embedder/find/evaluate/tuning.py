@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import Candidates, as_documents
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.measures import Relevant, measure_rankings
-from ultimate_embedder.find.evaluate.ranking import Candidates, as_documents
 from ultimate_embedder.find.evaluate.result import Statement, Tuned
 from ultimate_embedder.find.evaluate.table import make_rows
 from ultimate_embedder.find.evaluate.task import Task

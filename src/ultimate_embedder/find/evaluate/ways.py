@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import Candidates, Ranking, rescored
 from ultimate_embedder.find.evaluate.quantize import SAMPLE_ROWS, Int8, binary
-from ultimate_embedder.find.evaluate.ranking import Candidates, Ranking, rescored
 from ultimate_embedder.find.evaluate.scoring import Blocks, RowSource, Scorer, dot_products, sample_rows
 from ultimate_embedder.find.evaluate.sources import FusedVectors, ModelVectors, Sources
 from ultimate_embedder.find.options import DEFAULT_FUSION
