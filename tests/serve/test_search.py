@@ -82,6 +82,11 @@ def test_the_page_shows_models_side_by_side(client: TestClient) -> None:
     assert all(column.count("<article>") == 2 for column in columns)
     assert "no. " in page.text or "only here" in page.text
     assert f"{BERT} 0." in columns[2]
+    empty = client.get("/search").text
+    assert re.findall('name="using" value="([^"]*)" checked', empty) == [
+        "fused"
+    ]  # all vectors, unless others are chosen
+    assert "all vectors" not in empty
     part = client.get("/search/results", params={"q": "a fox", "using": BERT})
     assert part.text.startswith('<div class="columns">')
 

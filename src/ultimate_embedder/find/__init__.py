@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 from ultimate_embedder.find.evaluate.options import EVALUATION_OUTPUT, EvaluateConfig, make_evaluate_config
 from ultimate_embedder.find.hits import Hit, Hits, Reranked, UsedLeg
 from ultimate_embedder.find.options import (
+    FUSED,
+    HYBRID,
     SEARCH_OUTPUT,
+    SPARSE,
     SearchConfig,
     SearchPlace,
     SearchRequest,
@@ -51,10 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVALUATION_OUTPUT",
+    "FUSED",
+    "HYBRID",
     "MEASURES",
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
     "SEARCH_OUTPUT",
+    "SPARSE",
     "CosineSpread",
     "EvaluateConfig",
     "Evaluation",

@@ -59,4 +59,4 @@ def _named(word: str, recorded: RecordedVectors, name: str) -> VectorSpec:
             "run embed again with --fusion named: vectors that are stored are not computed again."
         )
     words = [*by_label, *USING_WORDS]
-    raise UsageError(f"--using {word}: {name} has {', '.join(by_label)}.{suggest(word, words)}")
+    raise UsageError(f"--using {word}: the vectors of {name} are {', '.join(by_label)}.{suggest(word, words)}")

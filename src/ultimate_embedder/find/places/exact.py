@@ -29,7 +29,7 @@ class ExactPlace(Place):
 
     def __init__(self, file: PointsFile, vectors: Mapping[str, np.ndarray]) -> None:
         super().__init__()
-        self.label = f"{file.path} (every vector is compared, as there is no Qdrant shard)"
+        self.label = f"{file.path} (every vector is compared, without a Qdrant shard)"
         self.points = file.points
         self._file = file
         self._vectors = vectors
