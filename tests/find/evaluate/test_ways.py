@@ -111,6 +111,9 @@ def test_the_verdict_drops_the_model_that_does_not_help(two_models: Measured) ->
     assert said["advice"].words.startswith("take good")
     assert said["drop"].words.startswith("bad can be dropped")
     assert said["drop"].command == "embed --models good"
+    assert "does not lose more than chance explains" in said["drop"].words
+    typed = make_verdict(rows, two_models.values, "zscore", 0, typed={"good": "./my models/good"})
+    assert "embed --models './my models/good'" in [each.command for each in typed]
     assert said["model"].words.startswith("good is the best")
 
 
