@@ -90,7 +90,8 @@ class Searching:
 
 def as_fields(message: str) -> str:
     """A message about options of the command line as one about fields of a request."""
-    return re.sub(r"--([a-z]+)\b", lambda found: f"'{found[1]}'" if found[1] in FIELDS else found[0], message)
+    options = re.sub(r"--([a-z]+)\b", lambda found: f"'{found[1]}'" if found[1] in FIELDS else found[0], message)
+    return re.sub(r"^QUESTION\b", "'question'", options)
 
 
 class SearchApi:
