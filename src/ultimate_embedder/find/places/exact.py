@@ -126,8 +126,8 @@ def sparse_scores(vectors: SparseVectors, query: SparseVectors, *, idf: bool) ->
     words, values = query[0]
     if not len(words):
         return np.zeros(len(vectors))
-    places = np.minimum(np.searchsorted(words, vectors.indices), len(words) - 1)
-    known = np.flatnonzero(words[places] == vectors.indices)
+    places, is_word = vectors.places(words)
+    known = np.flatnonzero(is_word)
     weights = values.astype(np.float64)
     if idf:
         weights = weights * inverse_frequencies(np.bincount(places[known], minlength=len(words)), len(vectors))
