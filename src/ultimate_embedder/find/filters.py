@@ -57,6 +57,8 @@ def read_filter(given: Given | None, option: str = "--filter") -> tuple[Conditio
         return ()
     if isinstance(given, Mapping):
         return tuple(_from_mapping(key, value, option) for key, value in given.items())
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{option} {given!r}: not text, a list of texts or a dictionary of values. Write {EXAMPLE}.")
     words = [given] if isinstance(given, str) else list(given)
     return tuple(_from_word(word, option) for word in words)
 

@@ -59,7 +59,10 @@ class Searching:
         for name, most in (("top", MOST_HITS), ("candidates", MOST_CANDIDATES)):
             if isinstance(given.get(name), int) and given[name] > most:
                 raise ApiError(BAD_REQUEST, f"{name!r} is {most:,} at most.", param=name)
-        if given.pop("rerank", False):
+        rerank = given.pop("rerank", False)
+        if not isinstance(rerank, bool):
+            raise ApiError(BAD_REQUEST, "'rerank' is true or false: the model is that of --rerank.", param="rerank")
+        if rerank:
             if self.reranker is None:
                 message = "'rerank': the server was started without a reranker. Start it with --rerank MODEL."
                 raise ApiError(BAD_REQUEST, message, param="rerank")
