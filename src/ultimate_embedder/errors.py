@@ -119,6 +119,10 @@ class NoVectorsError(UltimateEmbedderError):
     """Every record of a collection was rejected."""
 
 
+class NoNodeError(UltimateEmbedderError):
+    """A cluster has no node that can take part."""
+
+
 class StoppedError(UltimateEmbedderError):
     """A deadline or the user stopped the run before it was complete."""
 

@@ -93,6 +93,32 @@ class DeviceOpened(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeJoined(Event):
+    """A node of a cluster takes part from now on."""
+
+    node: str
+    node_id: str
+    """What the cluster calls it."""
+    address: str
+    host: str
+    devices: tuple[DeviceFacts, ...]
+    cores: int
+    dtype: str
+    versions: dict[str, str]
+    differs: tuple[str, ...] = ()
+    """Versions of packages that may change the last digits of its vectors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRefused(Event):
+    """A node may not take part."""
+
+    node: str
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionsFound(Event):
     """The collections of the run are known, and are about to be embedded one by one."""
 

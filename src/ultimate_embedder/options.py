@@ -14,6 +14,7 @@ from ultimate_embedder.config import (
     BACKENDS,
     COMPANIONS,
     DEFAULT_MODEL,
+    ENGINES,
     HUB,
     OLD_MODE_NAMES,
     OVERLONG,
@@ -65,6 +66,7 @@ MODELS = "models"
 ENSEMBLE = "several models"
 DEVICES = "devices and GPU memory"
 RESUME = "stop and resume"
+CLUSTER = "a cluster"
 OUTPUT = "output"
 
 LEAST_TOKENS = 8
@@ -147,6 +149,18 @@ def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchT
             raise UsageError(f"{option} {word}: write a number of tokens, at least {LEAST_TOKENS}, or MODEL=8192.")
         hints.append(BatchTokens(model or None, int(number)))
     return tuple(hints)
+
+
+def _ray_address(word: str, option: str) -> str:
+    host, colon, port = word.rpartition(":")
+    if host.startswith("ray:"):
+        raise UsageError(
+            f"{option} {word}: Ray Client is not supported. Run the command on a node of the cluster, or send "
+            "it there with 'ray job submit'."
+        )
+    if word not in ("auto", "local") and not (colon and host and port.isdecimal()):
+        raise UsageError(f"{option} {word}: write auto, local, or HOST:PORT, such as 10.0.0.1:6379.")
+    return word
 
 
 def make_config(
@@ -356,6 +370,49 @@ def make_config(
         Folder | None, Option("reuse the vectors of an earlier output (read-only)", RESUME, "DIR", read=existing_folder)
     ] = None,
     skip_existing: Annotated[bool, Option("skip collections that already have these exports", RESUME)] = False,
+    engine: Annotated[
+        str, Option("where to compute: on this machine, or on a Ray cluster", CLUSTER, "ENGINE", choices=ENGINES)
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        Option(
+            "the cluster: auto, HOST:PORT, or local for one that is started on this machine",
+            CLUSTER,
+            "ADDRESS",
+            default="auto",
+            read=_ray_address,
+        ),
+    ] = None,
+    ray_nodes: Annotated[
+        int | None,
+        Option("nodes of a local cluster", CLUSTER, "N", default="1", read=partial(at_least, least=1)),
+    ] = None,
+    ray_wait: Annotated[
+        str | float,
+        Option(
+            "stop, and keep what is done, when the cluster has had no node for this long",
+            CLUSTER,
+            "DURATION",
+            read=parse_duration,
+            field="ray_wait_s",
+        ),
+    ] = "10m",
+    unit_timeout: Annotated[
+        str | float,
+        Option(
+            "give up a node that has not answered, or finished a batch, for this long",
+            CLUSTER,
+            "DURATION",
+            read=parse_duration,
+            field="unit_timeout_s",
+        ),
+    ] = "5m",
+    ship_models: Annotated[
+        bool, Option("send models to nodes that do not have them and cannot download them", CLUSTER)
+    ] = False,
+    shared_output: Annotated[
+        bool, Option("the output is on a file system that all nodes share: they write vectors there", CLUSTER)
+    ] = False,
     exports: Annotated[
         Words,
         Option(
@@ -397,6 +454,7 @@ def make_config(
         raise UsageError("--fresh and --skip-existing contradict each other. Drop one.")
     if overlap is not None and overlong == "truncate":
         raise UsageError("--overlap is for --overlong pool or split. Drop it, or choose one of them.")
+    _check_cluster(values)
     values["collections"] = values["collections"] or ()
     chosen = {name: values.pop(f"{name}_field") for name in ("text", "id", "metadata", "title")}
     values["fields"] = field_choice(**chosen)
@@ -409,6 +467,17 @@ def make_config(
         trusted=values.pop("trust_remote_code"),
     )
     return RunConfig(**values)
+
+
+def _check_cluster(values: dict[str, Any]) -> None:
+    """Options of a cluster mean nothing without one."""
+    if values["engine"] == "local":
+        given = [name for name in ("ray_address", "ray_nodes", "ship_models", "shared_output") if values[name]]
+        if given:
+            raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray. Add that, or drop it.")
+    values["ray_address"] = values["ray_address"] or "auto"
+    if values["ray_nodes"] and values["ray_address"] != "local":
+        raise UsageError("--ray-nodes is for a cluster that is started here. Add --ray-address local, or drop it.")
 
 
 def _backend(given: str | None, precision: Precision) -> str:

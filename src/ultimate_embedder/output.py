@@ -62,6 +62,7 @@ PASS_NAME = "pass.json"
 LEDGER_NAME = "ledger.jsonl"
 AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
+UNITS_NAME = "units"
 TOKENS_PREFIX = "tokens-"
 RESERVED_NAMES = (
     SUMMARY_NAME,
@@ -140,6 +141,19 @@ class PassOutput:
     def overflow(self) -> Path:
         """That fp16 was too narrow, and the pass is computed in fp32."""
         return self.folder / OVERFLOW_NAME
+
+    @property
+    def units(self) -> Path:
+        """Where the nodes of a cluster write vectors, if the output is on a file system that they share."""
+        return self.folder / UNITS_NAME
+
+    def unit(self, unit_id: str, suffix: str) -> Path:
+        """The vectors of a unit of texts, before they are a shard."""
+        return self.units / f"{unit_id}{suffix}"
+
+    def unit_commit(self, unit_id: str) -> Path:
+        """Checksum of such a file: with it the unit is complete."""
+        return self.units / f"{unit_id}.json"
 
     def shard(self, number: int, suffix: str = ".npy") -> Path:
         """A file of vectors of the pass, with the keys of their texts; sparse vectors are in `.arrow` files."""

@@ -44,9 +44,11 @@ from ultimate_embedder.execution import (
     FRESH_PROCESS,
     CollectionWork,
     Continuation,
-    LocalExecutor,
+    Engine,
+    LocalEngine,
     count_words,
     known_precision,
+    open_engine,
     open_store,
     run_in_fresh_process,
     run_passes,
@@ -119,13 +121,14 @@ def run(
         emit(CollectionsFound(collections=len(found.collections)))
         for message in check_collections(found.collections, config):
             emit(Warned(message=message))
-        session = session.for_run(config, emit, stop) if session else open_session(config, emit, stop)
+        engine = stack.enter_context(open_engine(config, emit, stop, session))
+        session = engine.session
         stack.callback(session.end_run)
         emit(DevicesOpened(devices=session.device_facts()))
         session.passes_for()  # what cannot be fused is refused now
         for message in _about_precision(session):
             emit(Warned(message=message))
-        _embed_collections(found.collections, session, held)
+        _embed_collections(found.collections, engine, held)
     emit(RunFinished(seconds=time.perf_counter() - started))
 
 
@@ -142,7 +145,7 @@ def continue_run(work: Continuation, emit: Emit, stop: StopSwitch) -> dict[str, 
     found = find_collections(config.paths, work.collections, config.output, config.name)
     with contextlib.suppress(DevicesLostError):  # the other process knows what to do next
         for collection in found.collections:
-            _embed_collection(collection, session)
+            _embed_collection(collection, LocalEngine(session))
     session.end_run()
     return {device.name: device.lost for device in session.devices if device.lost is not None}
 
@@ -168,20 +171,21 @@ def _on_disk(config: RunConfig, stop: StopSwitch) -> Iterator[tuple[Path, ...]]:
         yield stack.enter_context(spooled(config.chunks, folder, stop.check, config.fields))
 
 
-def _embed_collections(collections: Sequence[Collection], session: Session, held: HeldOutput | None) -> None:
+def _embed_collections(collections: Sequence[Collection], engine: Engine, held: HeldOutput | None) -> None:
     """One after the other; in a fresh process from where every device is lost to this one."""
+    session = engine.session
     waiting = [collection.name for collection in collections]
     by_name = {collection.name: collection for collection in collections}
     for number in range(1, MOST_FRESH_PROCESSES + 1):
         with contextlib.suppress(DevicesLostError):
             while waiting and not _must_leave(session):
-                _embed_collection(by_name[waiting[0]], session)
+                _embed_collection(by_name[waiting[0]], engine)
                 waiting.pop(0)
         if not waiting:
             return
         waiting = _embed_elsewhere(waiting, session, held, number)
     for name in waiting:
-        _embed_collection(by_name[name], replace(session, may_restart=False))
+        _embed_collection(by_name[name], LocalEngine(replace(session, may_restart=False)))
 
 
 def _must_leave(session: Session) -> bool:
@@ -248,8 +252,8 @@ def _about_precision(session: Session) -> Iterator[str]:
         yield f"--backend {config.backend}: sparse models are computed by torch, in fp32"
 
 
-def _embed_collection(collection: Collection, session: Session) -> None:
-    started = time.perf_counter()
+def _embed_collection(collection: Collection, engine: Engine) -> None:
+    started, session = time.perf_counter(), engine.session
     passes = session.passes_for(collection.name)
     dense, sparse = ([plan.name for plan in passes if plan.kind == kind] for kind in ("dense", "sparse"))
     target = target_name(collection.name, dense, session.config, sparse)
@@ -259,7 +263,7 @@ def _embed_collection(collection: Collection, session: Session) -> None:
         if collection.problem is not None:
             raise UsageError(collection.problem)
         session.emit(CollectionStarted(collection=collection.name, files=len(collection.files)))
-        status = _chunks_to_exports(collection, target, passes, session)
+        status = _chunks_to_exports(collection, target, passes, engine)
     except DevicesLostError as lost:
         if _must_leave(session):
             raise
@@ -283,7 +287,8 @@ def _embed_collection(collection: Collection, session: Session) -> None:
     )
 
 
-def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], session: Session) -> Status:
+def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPlan], engine: Engine) -> Status:
+    session = engine.session
     config, emit = session.config, session.emit
     own = Output(config.output).collection(collection.name)
     folder = own.folder
@@ -320,7 +325,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
         export_bytes = partial(_export_bytes, config.exports, payloads, config.hnsw)
         encoding = sum(not plan.counts_words for plan in passes)
         work = CollectionWork(collection.name, loaded.table, passes[:encoding], stores[:encoding], export_bytes)
-        work = run_passes(work, LocalExecutor(session, session.devices_for(collection.name)), session)
+        work = run_passes(work, engine.executor_for(collection.name), session)
         words = list(zip(passes[encoding:], stores[encoding:], strict=True))
         for plan, store in words:
             count_words(plan, collection.name, loaded.table, store, session)
@@ -378,8 +383,9 @@ def _fuse(
     beside = [measure_sparse(store, kept) for store in sparse]
     vectors = FusedVectors(stores, plan_fusion(method, parts), beside)
     points = Points(work.name, target, table, vectors, session.stop)
-    for file, position, models in points.without_vector():
-        reason = f"{NO_VECTOR}: {models}" if len(stores) + len(sparse) > 1 else NO_VECTOR
+    for file, position, models, key in points.without_vector():
+        why = work.given_up.get(key, NO_VECTOR)
+        reason = f"{why}: {models}" if len(stores) + len(sparse) > 1 else why
         session.emit(ChunkRejected(collection=work.name, rejected=Rejected(file, position, reason)))
     if not len(points):
         raise NoVectorsError(f"no chunk of {len(table)} has a vector from every model")

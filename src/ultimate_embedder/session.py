@@ -26,6 +26,7 @@ from ultimate_embedder.models import (
     check_dim,
     load_encoder,
     load_sparse_model,
+    load_without_weights,
     resolve_bm25,
     resolve_model,
     use_backend,
@@ -67,7 +68,9 @@ class Session:
 
     def device_facts(self) -> tuple[DeviceFacts, ...]:
         """The devices, and the CPU, to which work may go that they have no room for."""
-        others = [] if any(device.name == "cpu" for device in self.devices) else [CpuDevice()]
+        # on a cluster a device's name begins with its node's, and this machine computes nothing
+        is_here = all("/" not in device.name and device.name != "cpu" for device in self.devices)
+        others = [CpuDevice()] if is_here else []
         memory = [(device, device.snapshot()) for device in (*self.devices, *others)]
         return tuple(
             DeviceFacts(each.name, each.hardware, each.workers, now.total_bytes, now.ceiling_bytes)
@@ -142,8 +145,12 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
 
     With `must_exist` False the order of devices is left aside if it names one that is not there.
     """
+    return session_with(_open_devices(config, emit, must_exist=must_exist), config, emit, stop)
+
+
+def _open_devices(config: RunConfig, emit: Emit, *, must_exist: bool) -> list[Device]:
     limits = MemoryLimits(config.gpu0_ceiling_bytes, config.safety_margin)
-    devices = open_devices(
+    return open_devices(
         config.devices,
         limits,
         config.device_order,
@@ -151,6 +158,16 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
         timeout_s=config.stall_timeout_s,
         must_exist=must_exist,
     )
+
+
+def session_with(
+    devices: Sequence[Device],
+    config: RunConfig,
+    emit: Emit,
+    stop: StopSwitch,
+    loaded: LoadedModels | None = None,
+) -> Session:
+    """A session on these devices: finds every model. `loaded` is what loads them."""
     for opened in map(_device_opened, devices):
         emit(opened)
     found = _resolve_models(config, emit)
@@ -160,7 +177,7 @@ def open_session(config: RunConfig, emit: Emit, stop: StopSwitch, *, must_exist:
         models=found.models,
         resolved=found.events,
         sparse=found.sparse,
-        loaded=LoadedModels(),
+        loaded=LoadedModels() if loaded is None else loaded,
         leases=Leases(),
         stop=stop,
         emit=emit,
@@ -303,7 +320,7 @@ class LoadedModels:
             key = (plan.name, dtype, on_torch)
             if key not in self._loaded:
                 emit(ModelLoadStarted(model=plan.model.name))
-                self._loaded[key] = _load(plan, dtype, config, on_torch=on_torch)
+                self._loaded[key] = self._load(plan, dtype, config, on_torch=on_torch)
             encoder, event = self._loaded[key]
             if key not in self._announced:
                 self._announced.add(key)
@@ -312,10 +329,34 @@ class LoadedModels:
                 self._loaded[key] = (encoder, dataclasses.replace(event, seconds=0.0))
             return encoder
 
+    def _load(self, plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
+        started = time.perf_counter()
+        return _with_event(plan, _load_encoder(plan, dtype, config, on_torch=on_torch), started)
 
-def _load(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
-    started = time.perf_counter()
-    encoder = _load_encoder(plan, dtype, config, on_torch=on_torch)
+
+class ModelsWithoutWeights(LoadedModels):
+    """The models of a machine that does not compute: their tokenizers and limits, where config files tell enough."""
+
+    def _load(self, plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
+        if on_torch or plan.kind == "sparse":
+            return super()._load(plan, dtype, config, on_torch=on_torch)
+        started = time.perf_counter()
+        try:
+            encoder = load_without_weights(
+                plan.model,
+                "float32" if dtype == "int8" else dtype,
+                config.max_tokens,
+                config.hub.trusted,
+                token_cap=config.token_cap,
+            )
+        except ModelError:  # not known from its config files
+            return super()._load(plan, dtype, config, on_torch=on_torch)
+        check_dim(plan.model, config.dim, encoder.dim)
+        return _with_event(plan, encoder, started)
+
+
+def _with_event(plan: PassPlan, encoder: Encoder, started: float) -> tuple[Encoder, ModelLoaded]:
+    """An encoder, and the event that tells of it."""
     event = ModelLoaded(
         model=plan.model.name,
         dtype=encoder.dtype,

@@ -27,6 +27,7 @@ Backend: TypeAlias = str
 Parallelism: TypeAlias = str
 
 OLD_MODE_NAMES = {"parallel": "simultaneous"}
+ENGINES = ("local", "ray")
 BACKENDS = ("torch", "onnx", "openvino")
 PARALLELISMS = ("replicas", "data-parallel", "none")
 DEFAULT_MODEL = "all-minilm-l6-v2"
@@ -93,6 +94,13 @@ class RunConfig:
     stall_timeout_s: float | None
     fresh: bool
     resume_from: Path | None
+    engine: str
+    ray_address: str
+    ray_nodes: int | None
+    ray_wait_s: float
+    unit_timeout_s: float
+    ship_models: bool
+    shared_output: bool
     no_report: bool
     otel: bool
     quiet: bool

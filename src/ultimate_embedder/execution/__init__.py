@@ -1,6 +1,7 @@
 """Carry out what was planned: the executor of this machine, the loop that encodes, its workers, the ladder."""
 
 from ultimate_embedder.execution.batch_limits import batch_limits
+from ultimate_embedder.execution.engine import Engine, LocalEngine, open_engine
 from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
 from ultimate_embedder.execution.fresh_process import Continuation, Ended, run_in_fresh_process
 from ultimate_embedder.execution.full_precision import known_precision
@@ -23,8 +24,10 @@ __all__ = [
     "CollectionWork",
     "Continuation",
     "Ended",
+    "Engine",
     "EnsembleSplitter",
     "Executor",
+    "LocalEngine",
     "LocalExecutor",
     "Mitigation",
     "PassWork",
@@ -41,6 +44,7 @@ __all__ = [
     "first_occurrences",
     "known_precision",
     "memory_need",
+    "open_engine",
     "open_store",
     "rerank",
     "run_in_fresh_process",

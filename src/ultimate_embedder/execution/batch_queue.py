@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ultimate_embedder.batching import Batch, BatchLimits
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedCondition, Rank
 
 LONGEST_WAIT_S = 0.5  # then look again whether the run was stopped
+END: Literal["end"] = "end"  # of the windows; None among them says that none has arrived yet
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class BatchQueue:
 
     def __init__(
         self,
-        windows: Iterator[Window],
+        windows: Iterator[Window | None],
         limits: BatchLimits,
         on_window: Callable[[Window], None],
         may_continue: Callable[[], bool],
@@ -56,7 +58,8 @@ class BatchQueue:
                 if self._waiting:
                     return self._hand_out(rows_that_fit)
                 if not self._exhausted:
-                    self._fill()
+                    if not self._fill() and holding:
+                        return None
                 elif holding or not self._taken:
                     return None
                 else:
@@ -95,11 +98,13 @@ class BatchQueue:
         self._taken += 1
         return QueuedBatch(queued.window, batch, queued.planned_rows)
 
-    def _fill(self) -> None:
-        window = next(self._windows, None)
-        if window is None:
-            self._exhausted = True
-            return
+    def _fill(self) -> bool:
+        """Cut the next window into batches; False if none has arrived yet, or there is none left."""
+        window = next(self._windows, END)
+        if not isinstance(window, Window):
+            self._exhausted = window is END
+            return False
         self._on_window(window)
         for batch in self._limits.cut(window.texts.lengths, window.row_keys):
             self._waiting.append(QueuedBatch(window, batch, len(batch.rows)))
+        return True

@@ -36,6 +36,11 @@ class OverflowWatch:
         """Whether the pass must begin again in fp32."""
         return self._too_narrow
 
+    def give_up(self, done: int, unusable: int) -> None:
+        """Another process has found that the pass must begin again."""
+        with self._lock:
+            self.done, self.unusable, self._too_narrow = done, unusable, True
+
     def begin(self, texts: int) -> None:
         """A window of so many texts is at work."""
         with self._lock:

@@ -19,7 +19,7 @@ from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.pooling import SegmentPool
 from ultimate_embedder.execution.prefetch import prefetch
 from ultimate_embedder.execution.stalls import StallWatch
-from ultimate_embedder.execution.windows import Window, cutter_for, predict_ahead, tokenize_windows
+from ultimate_embedder.execution.windows import Window, cutter_for, predict_ahead, tokenize_arriving
 from ultimate_embedder.execution.worker import Worker
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.models import Encoder
@@ -81,8 +81,10 @@ def _begin(work: PassWork, window: Window) -> None:
     work.events.tokenized(window)
 
 
-def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window]:
-    windows = tokenize_windows(work.texts.read(rows), tokenizer, work.tokens, cutter_for(tokenizer, work.plan.identity))
+def _windows(rows: Rows, work: PassWork, workers: Sequence[Worker], tokenizer: Encoder) -> Iterator[Window | None]:
+    windows = tokenize_arriving(
+        work.texts.read(rows), tokenizer, work.tokens, cutter_for(tokenizer, work.plan.identity)
+    )
     cards = {worker.device.capability for worker in workers if worker.device.has_ceiling}
     if tokenizer.tokenizes and cards:
         return predict_ahead(windows, tokenizer, cards)

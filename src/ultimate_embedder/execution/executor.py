@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,8 +21,11 @@ class TextSource(Protocol):
         """How many of these rows have a text to encode."""
         ...
 
-    def read(self, rows: Rows) -> Iterator[tuple[np.ndarray, list[str]]]:
-        """Yield keys and texts of these rows, as many at a time as are tokenised together."""
+    def read(self, rows: Rows) -> Iterator[tuple[np.ndarray, list[str]] | None]:
+        """Yield keys and texts of these rows, as many at a time as are tokenised together.
+
+        None where there are none now, and more may come.
+        """
         ...
 
 
@@ -55,8 +58,20 @@ class PassWork:
 class Executor(Protocol):
     """Carries out steps, here or elsewhere."""
 
+    shares_tokens: bool
+    """Whether passes with the same tokenizer can share token ids on this machine's disk."""
+
+    @property
+    def auto_mode(self) -> tuple[str, str] | None:
+        """The mode that `auto` stands for, and why; None if that depends on the memory of devices."""
+        ...
+
     def rooms(self) -> list[DeviceRoom]:
-        """The devices, and the room that they have now."""
+        """The devices, or nodes, and the room that they have now."""
+        ...
+
+    def devices_at(self, places: Sequence[str]) -> tuple[str, ...]:
+        """The devices that the names of rooms stand for."""
         ...
 
     def memory_need(self, plan: PassPlan) -> MemoryNeed:

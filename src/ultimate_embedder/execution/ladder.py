@@ -253,6 +253,10 @@ NO_DEVICE_LEFT = Mitigation("no_device_left", "every GPU is lost: the rest is co
 FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed again in fp32, on the host")
 PASS_IN_FP32 = Mitigation("pass_in_fp32", "too many vectors are unusable in fp16: the pass begins again, in fp32")
 
+NODE_LOST = Mitigation("node_lost", "the process on a node of the cluster is gone: other nodes do its texts")
+UNIT_SPLIT = Mitigation("unit_split", "processes end while they encode some texts: these are tried in halves")
+TEXT_GIVEN_UP = Mitigation("text_given_up", "processes end while they encode one text: it is rejected")
+
 MITIGATIONS: tuple[Mitigation, ...] = (
     BATCH_REDUCED,
     BATCH_GROWN,
@@ -269,6 +273,9 @@ MITIGATIONS: tuple[Mitigation, ...] = (
     NO_DEVICE_LEFT,
     FP32_RERUN,
     PASS_IN_FP32,
+    NODE_LOST,
+    UNIT_SPLIT,
+    TEXT_GIVEN_UP,
 )
 
 

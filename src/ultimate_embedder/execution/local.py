@@ -73,6 +73,9 @@ class _Crew:
 class LocalExecutor:
     """Runs the steps of one collection on devices of this machine."""
 
+    shares_tokens = True
+    auto_mode = None  # by what models need and what devices have
+
     def __init__(self, session: Session, devices: Sequence[Device], learned: WorkersLearned | None = None) -> None:
         """`learned` is what the workers of an earlier executor for the same passes have learned, and is added to."""
         self._session = session
@@ -83,6 +86,10 @@ class LocalExecutor:
         """The devices that still work, and the room that they have now; the CPU when there is none."""
         rooms = [_room(device) for device in self._devices.values() if device.lost is None]
         return [room for room in rooms if self._devices[room.name].lost is None] or [_room(CpuDevice())]
+
+    def devices_at(self, places: Sequence[str]) -> tuple[str, ...]:
+        """The devices themselves."""
+        return tuple(places)
 
     def memory_need(self, plan: PassPlan) -> MemoryNeed:
         """What a model takes on a device, predicted; on the oldest card, which takes most."""

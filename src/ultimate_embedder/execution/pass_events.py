@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class PassEvents:
         self._done = _Done()
         self._leases: list[str] = []
         self.overlong = OverlongTexts()
+        self.rejected: dict[bytes, str] = {}
+        """Texts that were given up, by key, and why."""
 
     @property
     def done(self) -> TaskResult:
@@ -61,6 +64,7 @@ class PassEvents:
         events._leases = self._leases
         if plan.identity == self.plan.identity:
             events._done, events.overlong = self._done, self.overlong
+            events.rejected = self.rejected
         return events
 
     def leased(self, lease_id: str) -> None:
@@ -143,6 +147,15 @@ class PassEvents:
                     lengths=count_lengths(tokens, over, lost=window.texts.segments is None) if not number else {},
                 )
             )
+
+    def adopt(self, event: BatchEncoded) -> None:
+        """Tell of a batch that another process has encoded, with a number of ours."""
+        self._done.add({event.device: event.rows})
+        self._emit(replace(event, batch_index=next(self._batch_numbers)))
+
+    def reject(self, keys: np.ndarray, reason: str) -> None:
+        """There will be no vectors of these texts."""
+        self.rejected |= {bytes(key): reason for key in np.ascontiguousarray(keys)}
 
     def _prediction_error(self, started: StartedBatch, device: str) -> float | None:
         """How far the predicted memory was off; None if it was not measured, or while it is learned."""

@@ -48,6 +48,8 @@ class CollectionWork:
     stores: Sequence[PassVectors]
     export_bytes: Callable[[VectorSpec], int] | None
     """What the exports will take on disk if points have this vector; None if nothing is kept on disk."""
+    given_up: Mapping[bytes, str] = field(default_factory=dict)
+    """Texts that there are no vectors of, by key, and why."""
 
     @property
     def in_memory(self) -> bool:
@@ -96,7 +98,8 @@ def run_passes(collection: CollectionWork, executor: Executor, session: Session)
             raise DevicesLostError(f"every GPU stopped working, and the CPU has no room: {error}") from error
         else:
             if not narrow:
-                return collection
+                given_up = {key: why for told in progress.events.values() for key, why in told.rejected.items()}
+                return replace(collection, given_up=given_up)
             collection = _begin_again(collection, narrow, session)
 
 
@@ -126,7 +129,8 @@ def _run_passes(
         progress.mode = mode
         _report_mode(mode, why, collection, session)
     here = None if collection.in_memory else Output(session.config.output).collection(collection.name)
-    works, tokens = share_tokens(works, collection.rows, here, session) if here else (works, [])
+    sharing = here is not None and executor.shares_tokens
+    works, tokens = share_tokens(works, collection.rows, here, session) if here and sharing else (works, [])
     together = MODES[mode].together and any(room.has_ceiling for room in rooms)
     stages = plan_stages(
         MODES[mode],
@@ -201,6 +205,8 @@ def _choose_mode(
     executor: Executor,
     config: RunConfig,
 ) -> tuple[str, str]:
+    if config.mode == "auto" and len(works) > 1 and executor.auto_mode is not None:
+        return executor.auto_mode
     return settle_mode(
         config.mode,
         len(works),
@@ -226,7 +232,7 @@ def _run_stage(
         _report_placements(stage, collection, works, session.emit, progress.placed)
     for place in stage.places:
         if passes[place.plan.number] not in progress.started:
-            _start_pass(place, collection, works[place.plan.number], session)
+            _start_pass(place, collection, works[place.plan.number], executor, session)
     progress.started.update(passes.values())
     for number, seconds in _run_steps(stage, collection, works, executor, session.emit).items():
         progress.seconds[passes[number]] = progress.seconds.get(passes[number], 0.0) + seconds
@@ -234,7 +240,7 @@ def _run_stage(
         return
     for place in stage.places:
         seconds = progress.seconds[passes[place.plan.number]]
-        _finish_pass(place, collection, works[place.plan.number], seconds, session)
+        _finish_pass(place, collection, works[place.plan.number], seconds, executor, session)
     progress.finished.update(passes.values())
 
 
@@ -291,7 +297,7 @@ def _report_placements(
             )
 
 
-def _start_pass(place: Place, collection: CollectionWork, work: PassWork, session: Session) -> None:
+def _start_pass(place: Place, collection: CollectionWork, work: PassWork, executor: Executor, session: Session) -> None:
     """Load the model, if there is anything to encode, and see that there is room for its vectors."""
     plan, store = place.plan, collection.stores[place.plan.number]
     new_texts = work.texts.count(collection.rows)
@@ -308,17 +314,21 @@ def _start_pass(place: Place, collection: CollectionWork, work: PassWork, sessio
             stored = TableTexts(collection.table, first_occurrences(keys) & store.overlong(keys))
             count_stored(stored, collection.rows, encoder, work.events.overlong)
     texts = collection.table.distinct_texts()
-    work.events.started(place.devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
+    devices = executor.devices_at(place.devices)
+    work.events.started(devices, texts, stored_texts=texts - new_texts, facts=store.encoder_facts)
 
 
-def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, seconds: float, session: Session) -> None:
+def _finish_pass(
+    place: Place, collection: CollectionWork, work: PassWork, seconds: float, executor: Executor, session: Session
+) -> None:
     plan, done = place.plan, work.events.done
     store, keys = collection.stores[plan.number], collection.table.keys
     if plan.identity.dtype == "int8" and session.stop.reason is None:
         new_rows = 0 if collection.in_memory else done.rows  # one call after the other: the first is measured
         check_precision(plan, collection.name, collection.table, store, session, new_rows=new_rows)
-    on_cpu = done.rows_on.get("cpu", 0)
-    if on_cpu and place.devices != ("cpu",):
+    planned = executor.devices_at(place.devices)
+    on_cpu = sum(rows for name, rows in done.rows_on.items() if is_cpu(name) and name not in planned)
+    if on_cpu:
         message = (
             f"{plan.name}: {on_cpu} of {done.rows} texts were encoded on the CPU, in fp32: no GPU had room for them. "
             "Free GPU memory, or lower --max-tokens."
@@ -331,3 +341,8 @@ def _finish_pass(place: Place, collection: CollectionWork, work: PassWork, secon
         overlong=int(store.overlong(keys).sum()),
         lost_most=find_texts(collection.table, work.events.overlong.longest),
     )
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a name is that of the CPU, of this machine or of a node."""
+    return device.rpartition("/")[2] == "cpu"

@@ -100,18 +100,41 @@ def tokenize_windows(
     With a `cutter`, texts that are too long are cut into segments; else they are truncated.
     """
     for keys, window in texts:
-        started = time.perf_counter()
-        tokenized = encoder.tokenize(window) if shared is None else _tokenize_missing(keys, window, encoder, shared)
-        tokenized = tokenized if cutter is None else cutter.in_segments(window, tokenized)
-        yield Window(keys, tokenized, time.perf_counter() - started)
+        yield _tokenize_window(keys, window, encoder, shared, cutter)
+
+
+def tokenize_arriving(
+    texts: Iterable[tuple[np.ndarray, list[str]] | None],
+    encoder: Encoder,
+    shared: TokenStore | None = None,
+    cutter: SegmentCutter | None = None,
+) -> Iterator[Window | None]:
+    """The same for texts that may not be there yet: None is passed on."""
+    for each in texts:
+        yield None if each is None else _tokenize_window(*each, encoder, shared, cutter)
+
+
+def _tokenize_window(
+    keys: np.ndarray,
+    texts: list[str],
+    encoder: Encoder,
+    shared: TokenStore | None,
+    cutter: SegmentCutter | None,
+) -> Window:
+    started = time.perf_counter()
+    tokenized = encoder.tokenize(texts) if shared is None else _tokenize_missing(keys, texts, encoder, shared)
+    tokenized = tokenized if cutter is None else cutter.in_segments(texts, tokenized)
+    return Window(keys, tokenized, time.perf_counter() - started)
 
 
 def predict_ahead(
-    windows: Iterable[Window], encoder: Encoder, capabilities: Collection[Capability | None]
-) -> Iterator[Window]:
+    windows: Iterable[Window | None], encoder: Encoder, capabilities: Collection[Capability | None]
+) -> Iterator[Window | None]:
     """Predict the memory for the lengths of each window while it is being worked on, so that no worker waits."""
     for window in windows:
         yield window
+        if window is None:
+            continue
         for rows, length in points_to_predict(np.unique(window.texts.lengths).tolist()):
             for capability in capabilities:
                 encoder.peak_bytes(rows, length, capability)

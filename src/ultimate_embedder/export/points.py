@@ -151,13 +151,14 @@ class Points:
             payloads = [block.payload(row) for row in range(len(block))]
             yield block.point_ids, {**block.vectors, **block.sparse}, payloads
 
-    def without_vector(self) -> Iterator[tuple[str, int, str]]:
-        """File and position of each chunk without a vector, and the models that have none for it."""
+    def without_vector(self) -> Iterator[tuple[str, int, str, bytes]]:
+        """File and position of each chunk without a vector, the models that have none for it, and its text's key."""
         missing = self._fused.without(self._table.keys)
         for rows in self._table.blocks(~self._kept):
             for row, (file, position) in enumerate(zip(rows.files, rows.positions, strict=True), rows.start):
                 if not self._kept[row]:
-                    yield file, position, ", ".join(model for model, mask in missing if mask[row])
+                    models = ", ".join(model for model, mask in missing if mask[row])
+                    yield file, position, models, bytes(self._table.keys[row])
 
     def _join(self, rows: TableRows) -> PointBlock:
         chosen = self._kept[rows.start : rows.start + len(rows.ids)].nonzero()[0]

@@ -29,10 +29,12 @@ from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
 from ultimate_embedder.models.segments import SegmentCutter
+from ultimate_embedder.models.shipped import PIECE_BYTES, Receiver, find_shipped, read_piece
 from ultimate_embedder.models.show import model_rows
 from ultimate_embedder.models.sparse_encoder import SparseModel, is_sparse_model, load_sparse_model, require_sparse
 from ultimate_embedder.models.streaming import LayerStream
 from ultimate_embedder.models.trust import is_trusted, require_trust
+from ultimate_embedder.models.verify import ModelFile, list_files
 from ultimate_embedder.models.vocabulary_head import small_pieces
 from ultimate_embedder.models.without_weights import load_without_weights
 
@@ -40,12 +42,15 @@ __all__ = [
     "BM25",
     "KNOWN_CONFIGS",
     "MODELS",
+    "PIECE_BYTES",
     "DescribedModel",
     "Encoder",
     "LayerStream",
     "LoadedModel",
     "ModelCheck",
+    "ModelFile",
     "NotApplicableError",
+    "Receiver",
     "Reranker",
     "SegmentCutter",
     "SegmentRows",
@@ -61,9 +66,11 @@ __all__ = [
     "check_model",
     "chunked_feed_forward",
     "describe_model",
+    "find_shipped",
     "find_spec",
     "is_sparse_model",
     "is_trusted",
+    "list_files",
     "load_encoder",
     "load_reranker",
     "load_sparse_model",
@@ -77,6 +84,7 @@ __all__ = [
     "padded_length",
     "position_limit",
     "pull_model",
+    "read_piece",
     "repeated_layers",
     "require_backend",
     "require_sparse",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         settled_identity,
     )
     from ultimate_embedder.vectors.pooling import pool_largest, pool_segments, pool_texts
-    from ultimate_embedder.vectors.row_kinds import row_dtype
+    from ultimate_embedder.vectors.row_kinds import ShardRows, row_dtype, row_kind
     from ultimate_embedder.vectors.sparse_part import SparsePart, measure_sparse
     from ultimate_embedder.vectors.store import VectorStore, earlier_identities, pass_problems, read_identity
     from ultimate_embedder.vectors.tokens import TokenLimits, TokenStore, delete_tokens, token_problems
@@ -49,6 +49,7 @@ __all__ = [
     "Member",
     "MemoryStore",
     "PassVectors",
+    "ShardRows",
     "SparsePart",
     "TokenLimits",
     "TokenStore",
@@ -73,6 +74,7 @@ __all__ = [
     "read_ledger",
     "read_overflow",
     "row_dtype",
+    "row_kind",
     "settled_identity",
     "shorten",
     "token_problems",
@@ -89,6 +91,7 @@ _MODULES = {
     "Ledger": "ledger",
     "MemoryStore": "memory",
     "PassVectors": "memory",
+    "ShardRows": "row_kinds",
     "SparsePart": "sparse_part",
     "TokenLimits": "tokens",
     "TokenStore": "tokens",
@@ -111,6 +114,7 @@ _MODULES = {
     "read_ledger": "ledger",
     "read_overflow": "overflow",
     "row_dtype": "row_kinds",
+    "row_kind": "row_kinds",
     "settled_identity": "overflow",
     "token_problems": "tokens",
     "weigh_counts": "bm25",

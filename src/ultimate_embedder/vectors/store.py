@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,37 @@ class VectorStore:
         line = LedgerLine(path.name, len(rows), checksum, self.identity.revision, self.identity.dtype)
         append_line(self.folder, line)
         self._adopt(line, rows)
+
+    def adopt(self, path: Path, rows: int, sha256: str) -> str | None:
+        """Make a file that another process has written a shard, without copying it; gives what is wrong with it.
+
+        The file itself may stay where it is.
+        """
+        number = self._free_number()
+        line = LedgerLine(
+            self._output.shard(number, self._kind.suffix).name,
+            rows,
+            sha256,
+            self.identity.revision,
+            self.identity.dtype,
+        )
+        found = load_shard(path.parent, replace(line, shard=path.name), self._kind)
+        if not isinstance(found, str):
+            problem = self._misfit(found, self._described_dim)
+            found = problem or found
+        if isinstance(found, str):
+            return f"{path} {found}"
+        held = self.holds(found.keys)
+        if held.any():
+            left = np.flatnonzero(~held)
+            self.append(found.keys[left], self._kind.take(found.vectors, left), found.truncated[left])
+        else:
+            if not self._begun:
+                self._begin(found.dim)
+            path.replace(self.folder / line.shard)
+            append_line(self.folder, line)
+            self._adopt(line, self._kind.open(self.folder / line.shard, known_good=True))
+        return None
 
     def read(self, keys: np.ndarray) -> Any:
         """The vectors of `keys`, in their order; every key must be stored and sealed."""
