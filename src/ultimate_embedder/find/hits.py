@@ -76,7 +76,7 @@ class Reranked:
     def __str__(self) -> str:
         cut = f", {self.truncated} of them truncated" if self.truncated else ""
         cost = f"{counted(self.pairs, 'pair')} ({self.tokens:,} tokens{cut}) in {self.seconds:.1f} s on {self.device}"
-        change = f"of the hits {self.moved_up} moved up, {self.moved_down} down, and {self.new_in_top} are new"
+        change = f"of the hits {self.moved_up} moved up, {self.moved_down} down, {self.new_in_top} new"
         return f"{self.model}: {cost}; {change}"
 
 
