@@ -47,7 +47,7 @@ def test_several_models_are_fused_and_each_leg_has_its_score(client: TestClient)
         ({"using": ["tiny-bird"]}, "'using' tiny-bird"),
         ({"fusion": "sum"}, "'fusion' sum: not one of"),
         ({"filter": {"nothing": 1}}, "'filter' nothing: no point has such a key"),
-        ({"filter": 5}, "'filter' 5: not text"),
+        ({"filter": 5}, "'filter' 5: not key=value"),
         ({"collection": ["dogs"]}, "has no collection 'dogs'"),
         ({"collection": ["../docs"]}, "has no collection"),
         ({"rerank": True}, "--rerank MODEL"),
