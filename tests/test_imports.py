@@ -22,6 +22,7 @@ LEVELS = [
         "files",
         "heartbeat",
         "history",
+        "late",
         "lock",
         "locks",
         "machine",

@@ -1,8 +1,9 @@
 """Turn collections of pre-chunked documents into vectors and put them into Qdrant."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder._version import __version__
+from ultimate_embedder.late import late_names as _late_names
 
 if TYPE_CHECKING:
     from ultimate_embedder.api import compare, embed, evaluate, plan, search, upload
@@ -53,13 +54,7 @@ _MODULES = {
     "upload": "api",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
-
-        return getattr(importlib.import_module(f"ultimate_embedder.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _late_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

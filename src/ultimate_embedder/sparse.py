@@ -62,6 +62,13 @@ class SparseVectors:
         first, last = self.indptr[start], self.indptr[stop]
         return SparseVectors(self.indptr[start : stop + 1] - first, self.indices[first:last], self.values[first:last])
 
+    def places(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The place of each value's index among `words`, which ascend, and whether it is one of them."""
+        if not len(words):
+            return np.zeros(len(self.indices), np.int64), np.zeros(len(self.indices), bool)
+        places = np.minimum(np.searchsorted(words, self.indices), len(words) - 1)
+        return places, words[places] == self.indices
+
     def to_dense(self, dim: int) -> np.ndarray:
         """The same as a float32 array with `dim` columns."""
         dense = np.zeros((len(self), dim), np.float32)

@@ -12,6 +12,9 @@ from ultimate_embedder.find.compare.legs import Leg, Maker
 from ultimate_embedder.find.compare.measure import measure
 from ultimate_embedder.find.compare.nearest import Nearest
 from ultimate_embedder.find.compare.pairing import LegPair, pair_legs
+from ultimate_embedder.find.options import CANDIDATES, DEFAULT_FUSION
+from ultimate_embedder.find.score_fusion import Leg as ScoredLeg
+from ultimate_embedder.find.score_fusion import fuse_legs
 from ultimate_embedder.vectors import KeyIndex
 
 RANDOM = np.random.default_rng(5)
@@ -37,12 +40,28 @@ def keys(count: int) -> np.ndarray:
 def test_neighbours_found_block_by_block_are_those_of_all_scores_at_once(block: int) -> None:
     vectors = unit(RANDOM.normal(size=(60, 16)))
     rows = np.array([0, 3, 59])
-    nearest = Nearest(vectors[rows], rows, 5)
+    nearest = Nearest([vectors[rows]], rows, 60, 5, [1.0])
     for start in range(0, 60, block):
-        nearest.see(start, vectors[start : start + block])
+        nearest.see(start, [vectors[start : start + block]])
     scores = vectors[rows] @ vectors.T
     scores[[0, 1, 2], rows] = -2
-    assert (nearest.rows == np.argsort(-scores, axis=1)[:, :5]).all()
+    assert (nearest.rows([]) == np.argsort(-scores, axis=1)[:, :5]).all()
+
+
+def test_neighbours_by_named_vectors_are_what_search_finds_by_them() -> None:
+    count, rows, weights = 300, np.array([0, 7, 299]), (1.2, 0.8)
+    legs = [unit(RANDOM.normal(size=(count, dim))) for dim in (16, 24)]
+    blocks = [(start, [leg[start : start + 64] for leg in legs]) for start in range(0, count, 64)]
+    nearest = Nearest([leg[rows] for leg in legs], rows, count, 10, weights)
+    for start, block in blocks:
+        nearest.see(start, block)
+    found = nearest.rows(blocks)
+    for query, own in enumerate(rows):
+        scores = [np.where(np.arange(count) == own, -2, leg @ leg[own]) for leg in legs]
+        every = sorted({int(row) for each in scores for row in np.argsort(-each)[:CANDIDATES]})
+        ids = [f"{row:03}" for row in every]
+        asked = [ScoredLeg(ids, each[every], weight) for each, weight in zip(scores, weights, strict=True)]
+        assert found[query].tolist() == [int(each.id) for each in fuse_legs(DEFAULT_FUSION, asked, top=10)]
 
 
 def test_a_vector_that_is_not_finite_is_nobodys_neighbour_and_is_counted() -> None:

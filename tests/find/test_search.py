@@ -81,7 +81,7 @@ def test_the_shard_the_server_and_the_files_give_the_same_hits(
         *(["engine" if by_engine else "program"] * 2),
         "program",
     ]
-    assert "no Qdrant shard" in from_files.place
+    assert "without a Qdrant shard" in from_files.place
     assert len(from_shard) == 12
 
 
@@ -182,7 +182,7 @@ def test_a_damaged_shard_is_left_aside_for_the_files(copy: Path) -> None:
     expected = ranking(open_output(copy).search(QUESTION))
     largest = max((copy / "docs" / "qdrant").rglob("*"), key=lambda path: path.stat().st_size)
     os.truncate(largest, 1000)
-    with pytest.warns(UserWarning, match=r"qdrant is damaged: .* bytes.*Searching .*chunks.parquet instead"):
+    with pytest.warns(UserWarning, match=r"qdrant is damaged: .* bytes.*chunks.parquet is searched instead"):
         hits = open_output(copy).search(QUESTION)
     assert ranking(hits) == expected
     (copy / "docs" / "chunks.parquet").unlink()
@@ -196,6 +196,20 @@ def test_an_output_of_a_killed_run_is_searched_if_its_exports_are_there(copy: Pa
     with pytest.raises(ModelError, match=r"tiny-bert is not in the registry.* --model DIR"):
         open_output(copy).search(QUESTION)
     assert ranking(open_output(copy).search(QUESTION, model=MODELS)) == expected
+
+
+def test_points_without_journal_and_summary_are_searched_by_their_own_record(copy: Path) -> None:
+    expected = ranking(open_output(copy).search(QUESTION))
+    shutil.rmtree(copy / "docs" / "store")
+    (copy / "summary.json").write_text("{")
+    with pytest.warns(UserWarning, match=r"summary.json is not a summary.*chunks.parquet is searched instead"):
+        assert ranking(open_output(copy).search(QUESTION, model=MODELS)) == expected
+
+
+def test_if_no_collection_can_be_searched_the_first_reason_is_the_error(copy: Path) -> None:
+    shutil.copytree(copy / "docs", copy / "more")
+    with pytest.raises(UploadError, match=r"127.0.0.1:1: .*Is Qdrant running there"):
+        open_output(copy).search(QUESTION, url="http://127.0.0.1:1")
 
 
 def test_a_model_that_has_changed_is_not_used(copy: Path, tmp_path: Path) -> None:
@@ -340,6 +354,7 @@ def test_words_are_searched_without_loading_a_model(outputs: Path, monkeypatch: 
     output = open_output(outputs / "sparse")
     hits = output.search("the nose and the plate", using="bm25")
     assert all({"nose", "plate"} & set(hit.text.split()) for hit in hits)
+    assert "word of the question" in output.search("xylophone", using="bm25").why_empty
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 

@@ -18,6 +18,7 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Event
 from ultimate_embedder.models import Reranker, find_spec, load_reranker, resolve_reranker
+from ultimate_embedder.models.reranker import ListReranker
 from ultimate_embedder.types import ResolvedModel
 
 KEY, CODE_KEY = "bge-reranker-v2-m3", "jina-reranker-v3"
@@ -152,6 +153,13 @@ def test_a_reranker_with_code_of_its_own_scores_a_whole_batch() -> None:
     letters = load_file(tiny_list_reranker() / "model.safetensors")["letters.weight"]
     means = [letters[list(text.encode())].mean(0) for text in [QUERY, *TEXTS]]
     np.testing.assert_allclose(score(reranker, TEXTS), np.array(means[1:]) @ means[0], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("own_code_kept_apart")
+def test_such_a_reranker_can_be_a_folder_that_is_trusted_by_its_path() -> None:
+    folder = tiny_list_reranker()
+    found = resolve(folder, HubAccess(offline=True, trusted=(str(folder),)))
+    assert isinstance(load_reranker(found, "float32", trusted=[str(folder)]), ListReranker)
 
 
 @pytest.mark.usefixtures("own_code_kept_apart")

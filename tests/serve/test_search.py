@@ -39,7 +39,7 @@ def test_several_models_are_fused_and_each_leg_has_its_score(client: TestClient)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"question": ""}, "is empty"),
+        ({"question": ""}, "'question' is empty"),
         ({"question": 7}, "not text"),
         ({"top": 0}, "'top'"),
         ({"top": 1001}, "1,000 at most"),
@@ -47,9 +47,11 @@ def test_several_models_are_fused_and_each_leg_has_its_score(client: TestClient)
         ({"using": ["tiny-bird"]}, "'using' tiny-bird"),
         ({"fusion": "sum"}, "'fusion' sum: not one of"),
         ({"filter": {"nothing": 1}}, "'filter' nothing: no point has such a key"),
+        ({"filter": 5}, "'filter' 5: not key=value"),
         ({"collection": ["dogs"]}, "has no collection 'dogs'"),
         ({"collection": ["../docs"]}, "has no collection"),
         ({"rerank": True}, "--rerank MODEL"),
+        ({"rerank": "another"}, "true or false"),
         ({"url": "http://evil.example"}, "There is no field 'url'"),
         ({"model": ["/etc"]}, "There is no field 'model'"),
     ],
@@ -82,6 +84,11 @@ def test_the_page_shows_models_side_by_side(client: TestClient) -> None:
     assert all(column.count("<article>") == 2 for column in columns)
     assert "no. " in page.text or "only here" in page.text
     assert f"{BERT} 0." in columns[2]
+    empty = client.get("/search").text
+    assert re.findall('name="using" value="([^"]*)" checked', empty) == [
+        "fused"
+    ]  # all vectors, unless others are chosen
+    assert "all vectors" not in empty
     part = client.get("/search/results", params={"q": "a fox", "using": BERT})
     assert part.text.startswith('<div class="columns">')
 

@@ -72,7 +72,14 @@ from ultimate_embedder.config.parse import (
     split_words,
     suggest,
 )
-from ultimate_embedder.config.sparse import LANGUAGES, SPARSE_METHODS, SparseChoice, bm25_settings, parse_sparse
+from ultimate_embedder.config.sparse import (
+    LANGUAGES,
+    SPARSE_METHODS,
+    SparseChoice,
+    bm25_settings,
+    parse_sparse,
+    sparse_word,
+)
 
 __all__ = [
     "BACKENDS",
@@ -147,6 +154,7 @@ __all__ = [
     "read_options",
     "retry_policy",
     "serve_token_from_environment",
+    "sparse_word",
     "split_words",
     "suggest",
     "telemetry_exporters",

@@ -11,6 +11,7 @@ from ultimate_embedder.types import Bm25Settings, SparseMethod
 
 SPARSE_METHODS: tuple[SparseMethod, ...] = ("bm25", "splade")
 MULTILINGUAL = "multilingual"
+DEFAULT_LANGUAGE = "english"
 WITHOUT_SPACES = ("chinese", "japanese")
 # those of Qdrant's BM25: it knows their stop words, and for most of them how words are stemmed
 LANGUAGES = (
@@ -40,10 +41,17 @@ def parse_sparse(value: str | Iterable[str], option: str) -> tuple[SparseChoice,
     return chosen
 
 
+def sparse_word(method: str, model: str | None, language: str | None) -> str:
+    """The word for a sparse vector that `parse_sparse` reads."""
+    if method == "bm25":
+        return method if language == DEFAULT_LANGUAGE else f"{method}={language or MULTILINGUAL}"
+    return f"{method}={model}"
+
+
 def _choice(word: str, option: str) -> SparseChoice:
     method, equals, rest = (part.strip() for part in word.partition("="))
     if method == "bm25" and (rest or not equals):
-        return SparseChoice("bm25", bm25=bm25_settings(rest.lower() or "english", option))
+        return SparseChoice("bm25", bm25=bm25_settings(rest.lower() or DEFAULT_LANGUAGE, option))
     if method == "splade" and rest:
         return SparseChoice("splade", model=rest)
     if method in SPARSE_METHODS:

@@ -70,7 +70,7 @@ def find_removed(folder: Path, table: ChunkTable) -> Removed:
     if "parquet" not in journal:
         return Removed(None, None)
     try:
-        exported = PointsFile.open(CollectionOutput(folder).points_file).texts_by_id(ROWS_AT_ONCE)
+        exported = PointsFile.open(CollectionOutput(folder).points_file).texts(ROWS_AT_ONCE)
         ids = {chunk_id for block in table.blocks() for chunk_id in block.ids}
         points = 0
         gone: set[tuple[int, int]] = set()

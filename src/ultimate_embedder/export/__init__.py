@@ -1,6 +1,6 @@
 """Export vectors to files, and upload them to Qdrant."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.export.check import ExportState, check_export
 from ultimate_embedder.export.existing import ExistingExports, find_exports
@@ -33,6 +33,7 @@ from ultimate_embedder.export.write import (
     has_exports,
     write_exports,
 )
+from ultimate_embedder.late import late_names
 
 if TYPE_CHECKING:
     from ultimate_embedder.export.mapped import read_vectors
@@ -93,10 +94,4 @@ _MODULES = {
     "upload_points": "server.upload",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
-
-        return getattr(importlib.import_module(f"ultimate_embedder.export.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

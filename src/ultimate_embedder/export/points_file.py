@@ -107,15 +107,6 @@ class PointsFile:
         for batch in self._read(rows, ["point_id", "chunk_id"]):
             yield self._point_ids(batch.column("point_id").to_pylist(), batch.column("chunk_id").to_pylist())
 
-    def texts_by_id(self, rows: int) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the ids of chunks and their texts, `rows` at a time."""
-        for batch in self._read(rows, ["chunk_id", "text"]):
-            with _in_words(self.path):
-                ids, texts = (batch.column(name).to_pylist() for name in ("chunk_id", "text"))
-                if not all(isinstance(value, str) for value in (*ids, *texts)):
-                    raise _DamagedError("a chunk_id or a text is missing")
-            yield ids, texts
-
     def batches(self, rows: int) -> Iterator[Batch]:
         """Yield point ids, vectors by name and payloads, `rows` at a time or fewer."""
         start = 0

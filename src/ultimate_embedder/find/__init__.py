@@ -1,11 +1,14 @@
 """Find what is in an output: search, fusion of scores, reranking, query encoding; measure and compare what is found."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.find.evaluate.options import EVALUATION_OUTPUT, EvaluateConfig, make_evaluate_config
 from ultimate_embedder.find.hits import Hit, Hits, Reranked, UsedLeg
 from ultimate_embedder.find.options import (
+    FUSED,
+    HYBRID,
     SEARCH_OUTPUT,
+    SPARSE,
     SearchConfig,
     SearchPlace,
     SearchRequest,
@@ -24,6 +27,7 @@ from ultimate_embedder.find.score_fusion import (
     keep_top,
     top_columns,
 )
+from ultimate_embedder.late import late_names
 
 if TYPE_CHECKING:
     from ultimate_embedder.find.compare import (
@@ -51,10 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVALUATION_OUTPUT",
+    "FUSED",
+    "HYBRID",
     "MEASURES",
     "SCORE_FUSIONS",
     "SCORE_FUSION_METHODS",
     "SEARCH_OUTPUT",
+    "SPARSE",
     "CosineSpread",
     "EvaluateConfig",
     "Evaluation",
@@ -141,10 +148,4 @@ _MODULES = {
     "summary_fusion": "recorded",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
-
-        return getattr(importlib.import_module(f"ultimate_embedder.find.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

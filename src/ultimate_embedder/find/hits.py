@@ -76,7 +76,7 @@ class Reranked:
     def __str__(self) -> str:
         cut = f", {self.truncated} of them truncated" if self.truncated else ""
         cost = f"{counted(self.pairs, 'pair')} ({self.tokens:,} tokens{cut}) in {self.seconds:.1f} s on {self.device}"
-        change = f"{self.moved_up} moved up, {self.moved_down} down, {self.new_in_top} new in the first"
+        change = f"of the hits {self.moved_up} moved up, {self.moved_down} down, {self.new_in_top} new"
         return f"{self.model}: {cost}; {change}"
 
 
@@ -121,6 +121,14 @@ class Hits(Sequence[Hit]):
         equal = len({leg.weight for leg in self.legs}) == 1
         names = [leg.name if equal or leg.weight == 1 else f"{leg.weight:g} x {leg.name}" for leg in self.legs]
         return f"{self.fusion} of {' + '.join(names)}" if self.fusion else names[0]
+
+    @property
+    def why_empty(self) -> str:
+        """What is to be said if there are no hits."""
+        told = f"Nothing was found among {counted(self.points, 'point')}."
+        if all(leg.kind == "sparse" for leg in self.legs):
+            return f"{told} Sparse vectors find only chunks that have a word of the question."
+        return told
 
     def as_dict(self) -> dict[str, Any]:
         """As `search --json` prints it."""

@@ -42,10 +42,15 @@ def leg_weights(
             raise UsageError(f"--weights {unknown[0]}: the legs are {', '.join(labels)}.{suggest(unknown[0], labels)}")
         return [given.get(label, 1.0) for label in labels]
     weights = {member.name: member.weight for member in recorded.fusion.members}
-    dense = [weights.get(spec.name, 1.0) for spec in specs if spec.kind == "dense"]
-    mean = sum(dense) / len(dense) if dense else 1.0
+    dense = relative_weights({spec.name: weights.get(spec.name, 1.0) for spec in specs if spec.kind == "dense"})
     beside = SPARSE_WEIGHTS.get(fusion, 1.0) if dense else 1.0
-    return [(weights.get(spec.name, 1.0) / mean if mean else 1.0) if spec.kind == "dense" else beside for spec in specs]
+    return [dense.get(spec.name, beside) for spec in specs]
+
+
+def relative_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """Weights of models that are 1 on average; all are 1 if none weighs anything."""
+    mean = sum(weights.values()) / max(1, len(weights))
+    return {name: weight / mean if mean else 1.0 for name, weight in weights.items()}
 
 
 def _named(word: str, recorded: RecordedVectors, name: str) -> VectorSpec:
@@ -59,4 +64,4 @@ def _named(word: str, recorded: RecordedVectors, name: str) -> VectorSpec:
             "run embed again with --fusion named: vectors that are stored are not computed again."
         )
     words = [*by_label, *USING_WORDS]
-    raise UsageError(f"--using {word}: {name} has {', '.join(by_label)}.{suggest(word, words)}")
+    raise UsageError(f"--using {word}: the vectors of {name} are {', '.join(by_label)}.{suggest(word, words)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.config import retry_policy
-from ultimate_embedder.errors import OutputError, UltimateEmbedderError, UploadError, UsageError
+from ultimate_embedder.errors import UltimateEmbedderError, UploadError, UsageError
 from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.export import ServerAddress, read_export_journal, read_origin, read_uploads
 from ultimate_embedder.find.options import SearchPlace
@@ -44,40 +44,40 @@ def open_collections(output: Output, wanted: SearchPlace, emit: Emit) -> OpenCol
             f"{output.folder} has no collections with vectors. Run embed, or resume a run that was stopped."
         )
     with ExitStack() as stack:
-        opened = []
+        opened, failures = [], dict[str, UltimateEmbedderError]()
         for name in dict.fromkeys(names):
-            found = _open(output, name, wanted, emit, must=bool(wanted.collections) or len(names) == 1)
-            if found is not None:
-                stack.callback(found.place.close)
-                opened.append(found)
-        if not opened:
-            raise UsageError(f"none of {', '.join(names)} in {output.folder} can be searched: see the warnings.")
+            try:
+                found = _open(output, name, wanted, emit)
+            except UltimateEmbedderError as error:
+                if wanted.collections:
+                    raise
+                failures[name] = error
+                continue
+            stack.callback(found.place.close)
+            opened.append(found)
+        for name, failure in failures.items():
+            if not opened:
+                raise failure
+            emit(Warned(collection=name, message=f"left out: {failure}"))
         _require_same_models(opened)
         stack.pop_all()
     place = opened[0].place if len(opened) == 1 else MergedPlace([each.place for each in opened])
     return OpenCollections(tuple(each.name for each in opened), opened[0].recorded, place)
 
 
-def _open(output: Output, name: str, wanted: SearchPlace, emit: Emit, *, must: bool) -> _Opened | None:
-    """A collection; None, with a warning, if it cannot be searched and was not asked for by name."""
+def _open(output: Output, name: str, wanted: SearchPlace, emit: Emit) -> _Opened:
     collection = output[name]
-    try:
-        if wanted.server is not None:
-            recorded = read_recorded(output, name)
-            return _Opened(name, recorded, _open_server(collection, recorded, wanted.server, wanted.target))
-        if collection.qdrant.is_dir():
-            try:
-                return _Opened(name, read_recorded(output, name, ["qdrant"]), open_edge(collection))
-            except OutputError as error:
-                if not collection.points_file.exists():
-                    raise
-                emit(Warned(collection=name, message=f"{error}. Searching {collection.points_file} instead"))
-        return _Opened(name, read_recorded(output, name, ["parquet"]), open_exact(collection))
-    except UltimateEmbedderError as error:
-        if must:
-            raise
-        emit(Warned(collection=name, message=f"{name} is left out: {error}"))
-        return None
+    if wanted.server is not None:
+        recorded = read_recorded(output, name)
+        return _Opened(name, recorded, _open_server(collection, recorded, wanted.server, wanted.target))
+    if collection.qdrant.is_dir():
+        try:
+            return _Opened(name, read_recorded(output, name, ["qdrant"]), open_edge(collection))
+        except UltimateEmbedderError as error:  # the shard, or what says how its vectors were made
+            if not collection.points_file.exists():
+                raise
+            emit(Warned(collection=name, message=f"{error} {collection.points_file} is searched instead."))
+    return _Opened(name, read_recorded(output, name, ["parquet"]), open_exact(collection))
 
 
 def _require_same_models(opened: Sequence[_Opened]) -> None:

@@ -91,7 +91,7 @@ def _folder(value: str | Path, option: str) -> Path:
 def check_question(value: str, option: str = "QUESTION") -> str:
     """A question that a model can read."""
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f'{option} is empty. Write what you want to find: search OUT "how do I resume?"')
+        raise UsageError(f'{option} is empty. Write what you want to find, such as "how do I resume a run?"')
     if len(value) > LONGEST_QUESTION:
         raise UsageError(
             f"{option} has {len(value):,} characters, and at most {LONGEST_QUESTION:,} are read. Shorten it."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ultimate_embedder.find.filters import Condition
 from ultimate_embedder.find.places import Found, Place, QueryLeg
-from ultimate_embedder.find.score_fusion import Leg, Ranked, fuse_legs
+from ultimate_embedder.find.score_fusion import SCORE_FUSION_METHODS, Leg, Ranked, fuse_legs
 
 ENGINE_DECIMALS = 7  # of scores that the engine has fused, in float32
 
@@ -38,7 +38,7 @@ def rank(
             return Ranking(_with_leg_scores(place, legs, best), "engine", len(fused))
     found_by_leg = [_by_score(place.nearest(leg, depth, conditions)) for leg in legs]
     keys = sorted({each.key for found in found_by_leg for each in found})
-    if method == "zscore":  # all legs are standardised over the same candidates
+    if SCORE_FUSION_METHODS[method].scores_all:
         scored = [_scores_of_all(place, leg, found, keys) for leg, found in zip(legs, found_by_leg, strict=True)]
     else:
         scored = [dict(found) for found in found_by_leg]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -143,12 +144,27 @@ def _loaded_limit(collection: CollectionOutput, recorded: Mapping[str, Any]) -> 
 def _fusion(recorded: Mapping[str, Any] | None, models: Sequence[RecordedModel], specs: Sequence[VectorSpec]) -> Fusion:
     if recorded is None:
         return Fusion("named", (Member(models[0].name, 1.0, specs[0].dim or 0),))
-    members = tuple(
-        Member(_text(each["name"]), float(each["weight"]), _whole(each["dim"])) for each in recorded["members"]
-    )
-    if recorded["method"] not in FUSIONS or [each.name for each in members] != [each.name for each in models]:
+    fusion = read_fusion(recorded)
+    if fusion is None or [each.name for each in fusion.members] != [each.name for each in models]:
         raise ValueError("fusion")
-    return Fusion(recorded["method"], members)
+    return fusion
+
+
+def read_fusion(recorded: Mapping[str, Any] | None) -> Fusion | None:
+    """A fusion as an export has it; None if it is none, whatever it is."""
+    try:
+        members = tuple(_member(each) for each in recorded["members"]) if recorded else ()
+        method = recorded["method"] if recorded else ""
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return Fusion(method, members) if members and method in FUSIONS else None
+
+
+def _member(recorded: Mapping[str, Any]) -> Member:
+    weight = float(recorded["weight"])
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"{weight} is no weight")
+    return Member(_text(recorded["name"]), weight, _whole(recorded["dim"]))
 
 
 def _from_summary(summary: RunSummary, entry: CollectionSummary) -> RecordedVectors:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ultimate_embedder.batching import plan_batches
-from ultimate_embedder.config import HubAccess
+from ultimate_embedder.config import HubAccess, sparse_word
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.events import Emit
@@ -97,6 +97,18 @@ def _words(name: str, digest: str, summary: RunSummary | None) -> list[str]:
     chosen = [each.name for each in options.models] if options else []
     chosen += [each.model for each in options.sparse if each.model] if options else []
     return [*map(_word, models), *(each for each in chosen if model_name(each) == name)]
+
+
+def typed_words(summary: RunSummary | None) -> dict[str, str]:
+    """What embed was given for models and sparse vectors, by their names in the output."""
+    options = summary.options if summary else None
+    if options is None:
+        return {}
+    words = {model_name(each.name): each.name for each in options.models}
+    for each in options.sparse:
+        name = model_name(each.model) if each.model else each.method
+        words[name] = sparse_word(each.method, each.model, (each.bm25 or {}).get("language"))
+    return words
 
 
 def _word(model: ModelSummary) -> str:

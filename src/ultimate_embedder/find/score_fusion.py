@@ -35,6 +35,8 @@ class ScoreFusion:
     about: str
     contributions: Callable[[np.ndarray], np.ndarray]
     """From the scores of one leg (queries x documents, NaN: not a candidate) to what it adds for each document."""
+    scores_all: bool = False
+    """Whether a leg's scores of all candidates are used, also of those that only other legs have found."""
 
 
 def _zscores(scores: np.ndarray) -> np.ndarray:
@@ -70,7 +72,7 @@ def _in_distribution(scores: np.ndarray) -> np.ndarray:
 
 
 SCORE_FUSION_METHODS: dict[str, ScoreFusion] = {
-    "zscore": ScoreFusion("sum of standardised scores", _zscores),
+    "zscore": ScoreFusion("sum of standardised scores", _zscores, scores_all=True),
     "rrf": ScoreFusion("reciprocal rank fusion, k = 60", _reciprocal_ranks),
     "dbsf": ScoreFusion("distribution-based score fusion, as in Qdrant", _in_distribution),
 }

@@ -124,7 +124,7 @@ def load_reranker(model: ResolvedModel, dtype: str, trusted: Sequence[str] = ())
     options = model_options(getattr(torch, dtype), is_trusted)
     try:
         with quiet_loading():
-            if is_trusted and model.spec is not None and model.spec.remote_code:
+            if is_trusted and _ranks_by_own_code(model):
                 return _load_own_code(model, options)
             loaded = CrossEncoder(
                 str(model.path), device="cpu", local_files_only=True, trust_remote_code=is_trusted, model_kwargs=options
@@ -145,6 +145,14 @@ def _require_scores(model: ResolvedModel) -> None:
     architectures = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     if pooled or any(name.endswith(WITHOUT_SCORES) for name in architectures):
         raise ModelError(f"{model.name} is an embedding model, not a reranker ({model.path}). Choose a reranker.")
+
+
+def _ranks_by_own_code(model: ResolvedModel) -> bool:
+    """Whether only the model's own code can rank: it is registered so, or a folder whose code is no classifier."""
+    if model.spec is not None:
+        return model.spec.remote_code
+    own = read_object(model.path / "config.json").get("auto_map")
+    return isinstance(own, dict) and "AutoModel" in own and "AutoModelForSequenceClassification" not in own
 
 
 def _load_own_code(model: ResolvedModel, options: dict[str, Any]) -> Reranker:

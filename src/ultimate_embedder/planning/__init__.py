@@ -3,8 +3,9 @@
 Pure; knows neither torch nor files.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ultimate_embedder.late import late_names
 from ultimate_embedder.planning.estimates import (
     NOTHING,
     Estimate,
@@ -112,17 +113,19 @@ __all__ = [
 ]
 
 # imported on first use: --help wants the names of the modes, not numpy or what reads models
-_LATER = {
-    "forecast": ("BatchShape", "CardForecast", "CardRoom", "MemoryModels", "WeightBytes", "forecast_card"),
-    "passes": ("PassPlan", "as_candidate", "plan_passes"),
-    "speeds": ("find_records", "speed_of", "stage_seconds"),
+_MODULES = {
+    "BatchShape": "forecast",
+    "CardForecast": "forecast",
+    "CardRoom": "forecast",
+    "MemoryModels": "forecast",
+    "PassPlan": "passes",
+    "WeightBytes": "forecast",
+    "as_candidate": "passes",
+    "find_records": "speeds",
+    "forecast_card": "forecast",
+    "plan_passes": "passes",
+    "speed_of": "speeds",
+    "stage_seconds": "speeds",
 }
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _LATER.items():
-        if name in names:
-            import importlib
-
-            return getattr(importlib.import_module(f"ultimate_embedder.planning.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

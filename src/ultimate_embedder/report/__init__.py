@@ -1,7 +1,8 @@
 """Progress, summary, event log and report of a run; two runs compared."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ultimate_embedder.late import late_names
 from ultimate_embedder.report.added import add_exports
 from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.html import CSS as REPORT_CSS
@@ -70,10 +71,4 @@ _MODULES = {
     "write_evaluation_page": "html.evaluation",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
-
-        return getattr(importlib.import_module(f"ultimate_embedder.report.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

@@ -18,7 +18,7 @@ def hit_lines(found: Hits, width: int, *, full: bool = False) -> Iterator[str]:
     """The hits of one question, wrapped to a width; `full` shows whole texts."""
     width = max(NARROWEST, min(width, WIDEST))
     if not found.hits:
-        yield f"nothing was found among {counted(found.points, 'point')}"
+        yield from _fill(found.why_empty, width, "")
         return
     for hit in found:
         yield from _hit(hit, found, width, full=full)

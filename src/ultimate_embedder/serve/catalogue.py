@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 from ultimate_embedder.config import suggest
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.find import RecordedModel, RecordedVectors, read_recorded
+from ultimate_embedder.find import FUSED, RecordedModel, RecordedVectors, read_recorded
 from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import Output
 from ultimate_embedder.types import UNNAMED
 from ultimate_embedder.vectors import Fusion
-
-FUSED = "fused"
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,10 @@ class Searching:
         for name, most in (("top", MOST_HITS), ("candidates", MOST_CANDIDATES)):
             if isinstance(given.get(name), int) and given[name] > most:
                 raise ApiError(BAD_REQUEST, f"{name!r} is {most:,} at most.", param=name)
-        if given.pop("rerank", False):
+        rerank = given.pop("rerank", False)
+        if not isinstance(rerank, bool):
+            raise ApiError(BAD_REQUEST, "'rerank' is true or false: the model is that of --rerank.", param="rerank")
+        if rerank:
             if self.reranker is None:
                 message = "'rerank': the server was started without a reranker. Start it with --rerank MODEL."
                 raise ApiError(BAD_REQUEST, message, param="rerank")
@@ -103,7 +106,8 @@ def _refuse_large_filter(given: Any) -> None:
 
 def as_fields(message: str) -> str:
     """A message about options of the command line as one about fields of a request."""
-    return re.sub(r"--([a-z]+)\b", lambda found: f"'{found[1]}'" if found[1] in FIELDS else found[0], message)
+    options = re.sub(r"--([a-z]+)\b", lambda found: f"'{found[1]}'" if found[1] in FIELDS else found[0], message)
+    return re.sub(r"^QUESTION\b", "'question'", options)
 
 
 class SearchApi:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ultimate_embedder.errors import UsageError
-from ultimate_embedder.find import SCORE_FUSIONS, Hit, Hits, SearchRequest, read_recorded
+from ultimate_embedder.find import FUSED, HYBRID, SCORE_FUSIONS, SPARSE, Hit, Hits, SearchRequest, read_recorded
 from ultimate_embedder.markup import escaped
 from ultimate_embedder.output import Output
 from ultimate_embedder.serve.answers import ApiError, shortened
@@ -20,6 +20,7 @@ from ultimate_embedder.serve.pages import page
 from ultimate_embedder.serve.search import Searching
 from ultimate_embedder.serve.worker import Worker
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import VectorKind
 
 EVERYTHING = "all vectors"
 MOST_COLUMNS = 6
@@ -35,6 +36,8 @@ class Choices:
     collections: tuple[str, ...]
     ways: tuple[str, ...]
     """Models, and `fused`, `sparse`, `hybrid` where a collection has several vectors."""
+    default: str
+    """The way that is all vectors of every collection."""
     reranker: str | None
 
 
@@ -49,20 +52,26 @@ class Column:
 
 def find_choices(output: Output, reranker: str | None) -> Choices:
     """The collections of an output that can be searched, and the vectors that they have."""
-    names, ways = [], dict[str, None]()
+    names, ways, defaults = [], dict[str, None](), set[str]()
     for name in output.collections:
         try:
             recorded = read_recorded(output, name)
         except UsageError:
             continue
         names.append(name)
-        ways.update(dict.fromkeys(recorded.label(spec.name) for spec in recorded.vectors))
-        kinds = {spec.kind for spec in recorded.vectors}
-        if sum(spec.kind == "dense" for spec in recorded.vectors) > 1:
-            ways["fused"] = None
-        if kinds == {"dense", "sparse"}:
-            ways["hybrid"] = None
-    return Choices(tuple(names), tuple(ways), reranker)
+        labels = [recorded.label(spec.name) for spec in recorded.vectors]
+        words = _words([spec.kind for spec in recorded.vectors])
+        ways.update(dict.fromkeys([*labels, *words]))
+        defaults.add([*labels, *words][-1])
+    if len(defaults) == 1:
+        return Choices(tuple(names), tuple(ways), defaults.pop(), reranker)
+    return Choices(tuple(names), (EVERYTHING, *ways), EVERYTHING, reranker)
+
+
+def _words(kinds: Sequence[VectorKind]) -> list[str]:
+    """The words for several vectors of a collection; the last one is all of them."""
+    several = [word for word, kind in ((FUSED, "dense"), (SPARSE, "sparse")) if kinds.count(kind) > 1]
+    return [*several, *([HYBRID] if len(set(kinds)) > 1 else [])]
 
 
 class SearchPage:
@@ -77,7 +86,7 @@ class SearchPage:
         """`GET /search`: the form, with the results of what it was filled with."""
         choices = await run_in_threadpool(find_choices, self._output, self._searching.reranker)
         asked = request.query_params
-        results = draw_results(await self._columns(asked)) if asked.get("q", "").strip() else ""
+        results = draw_results(await self._columns(asked, choices.default)) if asked.get("q", "").strip() else ""
         body = f'{draw_form(choices, asked)}<div id="results" aria-live="polite">{results}</div>'
         return page(f"Search: {asked.get('q') or self._output.folder.name}", body, path="/search", script="search.js")
 
@@ -85,8 +94,8 @@ class SearchPage:
         """`GET /search/results`: the results alone, for the script."""
         return HTMLResponse(draw_results(await self._columns(request.query_params)))
 
-    async def _columns(self, asked: QueryParams) -> list[Column]:
-        ways = list(dict.fromkeys(asked.getlist("using")))[:MOST_COLUMNS] or [EVERYTHING]
+    async def _columns(self, asked: QueryParams, default: str = EVERYTHING) -> list[Column]:
+        ways = list(dict.fromkeys(asked.getlist("using")))[:MOST_COLUMNS] or [default]
         return [await self._column(way, asked) for way in ways]
 
     async def _column(self, way: str, asked: QueryParams) -> Column:
@@ -122,7 +131,7 @@ def draw_form(choices: Choices, asked: QueryParams) -> str:
             "searched. They are there when embed has ended.</p>"
         )
     collections = _boxes("collection", choices.collections, asked.getlist("collection"))
-    ways = _boxes("using", (EVERYTHING, *choices.ways), asked.getlist("using"))
+    ways = _boxes("using", choices.ways, asked.getlist("using") or [choices.default])
     fusion = asked.get("fusion") or SearchRequest.fusion
     fusions = "".join(f"<option{' selected' if name == fusion else ''}>{name}</option>" for name in SCORE_FUSIONS)
     rerank = ""
@@ -179,7 +188,7 @@ def _column(column: Column, others: Sequence[tuple[str, Mapping[str, int]]]) -> 
     about = f"{hits.using}; {counted(hits.points, 'point')}; {took * 1000:,.0f} ms"
     notes = [about, *([str(hits.reranked)] if hits.reranked else [])]
     told = "".join(f'<p class="soft">{escaped(note)}</p>' for note in notes)
-    return told + ("".join(_hit(hit, hits, others) for hit in hits) or "<p>Nothing was found.</p>")
+    return told + ("".join(_hit(hit, hits, others) for hit in hits) or f"<p>{escaped(hits.why_empty)}</p>")
 
 
 def _hit(hit: Hit, hits: Hits, others: Sequence[tuple[str, Mapping[str, int]]]) -> str:
@@ -196,8 +205,9 @@ def _hit(hit: Hit, hits: Hits, others: Sequence[tuple[str, Mapping[str, int]]]) 
     where = " › ".join(map(escaped, [word for word in (hit.source, *hit.section) if word]))
     place = f"<small>{escaped(hit.collection)}</small>" if len(hits.collections) > 1 else ""
     return (
-        f'<article><header><b>{hit.rank}</b><span class="score">{hit.score:.3f}</span><span>{where}</span>{place}'
-        f"</header>{_text(hit.text)}<footer>{facts}<small>{escaped(hit.chunk_id)}</small></footer></article>"
+        f'<article><header><b>{hit.rank}</b><span class="score">{hit.score:.3f}</span>'
+        f'<span class="source">{where}</span>{place}</header>'
+        f"{_text(hit.text)}<footer>{facts}<small>{escaped(hit.chunk_id)}</small></footer></article>"
     )
 
 

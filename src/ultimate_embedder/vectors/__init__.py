@@ -1,7 +1,8 @@
 """Vectors on disk, and the fusion of several models' vectors."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ultimate_embedder.late import late_names
 from ultimate_embedder.types import UNNAMED
 from ultimate_embedder.vectors.fusion import (
     FUSIONS,
@@ -120,10 +121,4 @@ _MODULES = {
     "write_agreement": "agreement",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        import importlib
-
-        return getattr(importlib.import_module(f"ultimate_embedder.vectors.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

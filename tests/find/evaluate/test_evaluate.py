@@ -16,7 +16,7 @@ from tests.find.evaluate.conftest import QRELS, QUERIES, RECORDS, make_output
 from tests.support.tiny_models import tiny_cross_encoder, tiny_model, tiny_splade
 from ultimate_embedder import embed, evaluate, open_output
 from ultimate_embedder.config import HubAccess
-from ultimate_embedder.errors import UsageError
+from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.export import PointsFile
 from ultimate_embedder.find import open_sparse_query, read_evaluations
 from ultimate_embedder.find.evaluate.sparse import make_sparse_leg
@@ -240,6 +240,16 @@ def test_splade_vectors_are_a_sparse_leg_and_their_queries_are_kept(
     assert found.default == "hybrid zscore"
     monkeypatch.setattr("ultimate_embedder.find.sparse.load_sparse_model", _must_not_be_called)
     assert evaluate(out, **GIVEN).rows == found.rows
+
+
+def test_a_splade_model_that_was_moved_is_named(tmp_path: Path) -> None:
+    splade, moved = tmp_path / "tiny-splade", tmp_path / "moved"
+    shutil.copytree(tiny_splade(), splade)
+    out = make_output(tmp_path / "out", models=str(tiny_model("bert", hidden=32, layers=1)), sparse=f"splade={splade}")
+    splade.rename(moved)
+    with pytest.raises(ModelError, match="give --model DIR"):
+        evaluate(out, **GIVEN)
+    assert evaluate(out, model=str(moved), **GIVEN).row("tiny-splade").kind == "sparse"
 
 
 def test_sparse_scores_are_those_of_bm25s_for_the_same_words(tiny_output: Path) -> None:

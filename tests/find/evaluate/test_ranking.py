@@ -25,9 +25,7 @@ from qdrant_edge import (
 )
 
 from ultimate_embedder.find import Leg, fuse_legs
-from ultimate_embedder.find.evaluate import scoring
-from ultimate_embedder.find.evaluate.quantize import Int8, binary
-from ultimate_embedder.find.evaluate.ranking import (
+from ultimate_embedder.find.candidates import (
     Candidates,
     Ranking,
     TieBreak,
@@ -36,6 +34,8 @@ from ultimate_embedder.find.evaluate.ranking import (
     find_candidates,
     rescored,
 )
+from ultimate_embedder.find.evaluate import scoring
+from ultimate_embedder.find.evaluate.quantize import Int8, binary
 from ultimate_embedder.find.evaluate.scoring import dot_products, rank_all, score_rows
 
 RANDOM = np.random.default_rng(0)

@@ -20,10 +20,10 @@ from qdrant_edge import (
 )
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import TieBreak
 from ultimate_embedder.find.evaluate.documents import Documents
 from ultimate_embedder.find.evaluate.measure import Measured, Search, measure
 from ultimate_embedder.find.evaluate.measures import Relevant
-from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.result import EvaluationRow
 from ultimate_embedder.find.evaluate.sources import ModelVectors, Sources
 from ultimate_embedder.find.evaluate.table import best_model, make_rows
@@ -111,6 +111,9 @@ def test_the_verdict_drops_the_model_that_does_not_help(two_models: Measured) ->
     assert said["advice"].words.startswith("take good")
     assert said["drop"].words.startswith("bad can be dropped")
     assert said["drop"].command == "embed --models good"
+    assert "does not lose more than chance explains" in said["drop"].words
+    typed = make_verdict(rows, two_models.values, "zscore", 0, typed={"good": "./my models/good"})
+    assert "embed --models './my models/good'" in [each.command for each in typed]
     assert said["model"].words.startswith("good is the best")
 
 

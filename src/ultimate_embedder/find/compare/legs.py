@@ -12,7 +12,7 @@ from ultimate_embedder.export import PointsFile
 from ultimate_embedder.vectors import UNNAMED, Fusion, KeyIndex, PassVectors
 
 READ_ROWS = 1024
-CONCATENATED = "concat"  # its dot product is the weighted sum of the models' cosines, which `named` is searched by
+CONCATENATED = "concat"  # what `named` vectors are compared by: their cosine is the weighted mean of the models' own
 
 Read = Callable[[np.ndarray], np.ndarray]
 
@@ -38,6 +38,14 @@ class Leg:
     """For each key, whether its text has a vector."""
     read: Read
     """The vectors of keys, all of which must be held."""
+    parts: tuple[Leg, ...] = ()
+    """Named vectors: those of each model, which search fuses by `weights`; empty for one vector per text."""
+    weights: tuple[float, ...] = (1.0,)
+
+    @property
+    def searched(self) -> tuple[Leg, ...]:
+        """The vectors that are searched."""
+        return self.parts or (self,)
 
 
 def stored_leg(store: PassVectors) -> Leg:
@@ -74,10 +82,11 @@ def exported_leg(points: PointsFile, name: str, makers: tuple[Maker, ...], metho
 
 
 def whole_leg(legs: Sequence[Leg], fusion: Fusion) -> Leg:
-    """All models together, as the collection is searched: fused, or by the weighted sum of cosines."""
+    """All models together, as the collection is searched: by one fused vector, or by those of all models."""
     if len(legs) == 1:
         return legs[0]
-    fused = replace(fusion, method=CONCATENATED) if fusion.method == "named" else fusion
+    named = fusion.method == "named"
+    fused = replace(fusion, method=CONCATENATED) if named else fusion
     (spec,) = fused.vectors  # neither method has named vectors
 
     def holds(keys: np.ndarray) -> np.ndarray:
@@ -88,4 +97,7 @@ def whole_leg(legs: Sequence[Leg], fusion: Fusion) -> Leg:
 
     names = " + ".join(f"{member.weight:.2f} {member.name}" for member in fusion.members)
     makers = tuple(maker for leg in legs for maker in leg.makers)
-    return Leg(f"{fusion.method}({names})", makers, fused.method, spec.dim or 0, holds, read)
+    whole = Leg(f"{fusion.method}({names})", makers, fused.method, spec.dim or 0, holds, read)
+    if not named:
+        return whole
+    return replace(whole, parts=tuple(legs), weights=tuple(member.weight for member in fusion.members))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ultimate_embedder.errors import UltimateEmbedderError, UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
 from ultimate_embedder.find.compare.legs import READ_ROWS, Leg, Maker, exported_leg, stored_leg, whole_leg
 from ultimate_embedder.find.compare.result import ShownText
-from ultimate_embedder.find.recorded import summary_fusion
+from ultimate_embedder.find.recorded import read_fusion, summary_fusion
 from ultimate_embedder.output import POINTS_FILE, CollectionOutput
 from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.vectors import FUSIONS, UNNAMED, Fusion, KeyIndex, Member, VectorStore, read_identity
@@ -182,21 +181,7 @@ def _recipe(collection: CollectionOutput, run: RunSummary | None) -> tuple[tuple
     journal = read_export_journal(collection.folder)
     noted = journal.get("parquet") or next(iter(journal.values()), {})
     origin = read_origin(noted.get("origin"))
-    return tuple(noted.get("passes", ())), _read_fusion(origin.fusion) if origin else None
-
-
-def _read_fusion(recorded: Mapping[str, Any] | None) -> Fusion | None:
-    """A fusion as an export has it; None if it is none, whatever it is."""
-    try:
-        members = (
-            tuple(Member(str(each["name"]), float(each["weight"]), int(each["dim"])) for each in recorded["members"])
-            if recorded
-            else ()
-        )
-        method = recorded["method"] if recorded else ""
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return Fusion(method, members) if members and method in FUSIONS else None
+    return tuple(noted.get("passes", ())), read_fusion(origin.fusion) if origin else None
 
 
 def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | None]:
@@ -204,7 +189,7 @@ def _exported(points: PointsFile, keys: np.ndarray) -> tuple[list[Leg], Leg | No
     origin = read_origin(points.origin)
     passes = [each for each in origin.passes if each.get("kind") != "sparse"] if origin else []
     makers = [Maker(str(each.get("model")), str(each.get("model_digest") or "")) for each in passes]
-    fusion = _read_fusion(origin.fusion) if origin else None
+    fusion = read_fusion(origin.fusion) if origin else None
     specs = [spec for spec in points.vectors if spec.kind == "dense"]
     if [spec.name for spec in specs] == [UNNAMED]:
         known = tuple(makers) or (Maker("", ""),)

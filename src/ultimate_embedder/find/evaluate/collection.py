@@ -10,13 +10,13 @@ import numpy as np
 
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import Emit
+from ultimate_embedder.find.candidates import TieBreak
 from ultimate_embedder.find.evaluate.documents import open_points
 from ultimate_embedder.find.evaluate.judgements import Judgements
 from ultimate_embedder.find.evaluate.measure import Measured, Rerank, Search, measure
 from ultimate_embedder.find.evaluate.options import EvaluateConfig
 from ultimate_embedder.find.evaluate.queries import Queries
 from ultimate_embedder.find.evaluate.query_vectors import QueryVectors
-from ultimate_embedder.find.evaluate.ranking import TieBreak
 from ultimate_embedder.find.evaluate.rerank import open_reranker
 from ultimate_embedder.find.evaluate.scoring import RowSource
 from ultimate_embedder.find.evaluate.sources import Sources, find_sources
@@ -79,7 +79,7 @@ def search_collection(
     sources = find_sources(collection, points, task.documents.keys)
     place = config.place
     models = QueryModels(output.try_summary()[0], place.hub, place.model_folders)
-    vectors = QueryVectors(output, collection, models, place.hub, emit)
+    vectors = QueryVectors(output, collection, models, emit)
     queries = _encode_queries(vectors, task, sources)
     chunks = task.documents.chunks
     sparse = [

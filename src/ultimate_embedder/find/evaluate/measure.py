@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.events import Emit, EvaluationAdvanced, EvaluationEnded, EvaluationStarted
+from ultimate_embedder.find.candidates import Candidates, TieBreak, as_documents, find_candidates, rescored
 from ultimate_embedder.find.evaluate.measures import DEPTH, measure_rankings, perfect_order
-from ultimate_embedder.find.evaluate.ranking import Candidates, TieBreak, as_documents, find_candidates, rescored
 from ultimate_embedder.find.evaluate.scoring import RowSource, rank_all, score_rows
 from ultimate_embedder.find.evaluate.task import Task
 from ultimate_embedder.find.evaluate.ways import Legs, Plan, Way

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.chunks import TextList
-from ultimate_embedder.config import HubAccess
 from ultimate_embedder.errors import ModelError, OutputError
-from ultimate_embedder.events import Emit, ModelLoadStarted, Warned
+from ultimate_embedder.events import Emit, Warned
 from ultimate_embedder.find.evaluate.sources import ModelVectors
 from ultimate_embedder.find.query import QueryModels
 from ultimate_embedder.find.recorded import RecordedModel
 from ultimate_embedder.find.same_model import encode_texts
-from ultimate_embedder.find.sparse import open_sparse_query
 from ultimate_embedder.lock import hold_output
 from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import CollectionOutput, Output
@@ -35,7 +33,6 @@ class QueryVectors:
     output: Output
     collection: CollectionOutput
     models: QueryModels
-    access: HubAccess
     emit: Emit
 
     def encode(self, texts: Sequence[str], model: ModelVectors) -> np.ndarray:
@@ -55,9 +52,7 @@ class QueryVectors:
         """The same for sparse vectors; those of BM25 need no model, and are not kept."""
 
         def compute(new: Sequence[str]) -> SparseVectors:
-            if facts.bm25 is None:
-                self.emit(ModelLoadStarted(model=facts.model))
-            encoder = open_sparse_query(self.output, self.collection.name, facts.name, self.access)
+            encoder = self.models.sparse_encoder(facts, self.emit)
             return join_sparse([encoder.encode_query(text) for text in new])
 
         if facts.bm25 is not None or identity is None:

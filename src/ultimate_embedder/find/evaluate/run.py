@@ -22,6 +22,7 @@ from ultimate_embedder.find.evaluate.sources import journal_identity
 from ultimate_embedder.find.evaluate.table import best_model, make_rows
 from ultimate_embedder.find.evaluate.tuning import about_tuning, tune_weights
 from ultimate_embedder.find.evaluate.verdict import make_verdict
+from ultimate_embedder.find.same_model import typed_words
 from ultimate_embedder.output import CollectionOutput, open_output
 
 MADE = "titles and headings"
@@ -82,7 +83,14 @@ def _summarise(here: Searched, judged: Judged, config: EvaluateConfig) -> Evalua
         rows=rows,
         best_model=best,
         default=here.default,
-        verdict=make_verdict(rows, values, here.default, config.seed, about_words=config.make_queries is None),
+        verdict=make_verdict(
+            rows,
+            values,
+            here.default,
+            config.seed,
+            typed=typed_words(here.output.try_summary()[0]),
+            about_words=config.make_queries is None,
+        ),
         notes=[*judged.notes, *here.notes],
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ultimate_embedder.find.evaluate.ranking import NO_ROW, Ranking, TieBreak, TopRows
+from ultimate_embedder.find.candidates import NO_ROW, Ranking, TieBreak, TopRows
+from ultimate_embedder.sparse import SparseVectors
 
 BLOCK_ROWS = 4096
 
@@ -22,6 +23,26 @@ class RowSource(Protocol):
     def blocks(self, rows: int) -> Iterator[Any]:
         """Yield the vectors, `rows` at a time."""
         ...
+
+
+Rows = TypeVar("Rows", np.ndarray, SparseVectors)
+
+
+def regroup(
+    batches: Iterable[Rows], rows: int, join: Callable[[list[Rows]], Rows], cut: Callable[[Rows, int], Rows]
+) -> Iterator[Rows]:
+    """Batches of any size as blocks of `rows`, the last one smaller; `cut` takes that many from a row on."""
+    held: list[Rows] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += len(batch)
+        if count >= rows:
+            joined, whole = join(held), count - count % rows
+            yield from (cut(joined, start) for start in range(0, whole, rows))
+            held, count = [cut(joined, whole)] if whole < count else [], count - whole
+    if count:
+        yield join(held)
 
 
 @dataclass(frozen=True)

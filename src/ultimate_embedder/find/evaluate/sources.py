@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ultimate_embedder.description import EncoderFacts, fingerprint, parse_identity
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.export import PointsFile, read_export_journal, read_origin
-from ultimate_embedder.find.evaluate.scoring import RowSource
+from ultimate_embedder.find.evaluate.scoring import RowSource, regroup
+from ultimate_embedder.find.recorded import read_fusion
 from ultimate_embedder.models import find_spec
 from ultimate_embedder.output import CollectionOutput
 from ultimate_embedder.types import UNNAMED, PassIdentity
@@ -43,17 +43,8 @@ class ExportedVectors:
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
         """Yield the vectors, `rows` at a time; row groups are of any size."""
-        held: list[np.ndarray] = []
-        count = 0
-        for batch in self.points.vector_blocks(self.name, READ_ROWS):
-            held.append(batch)
-            count += len(batch)
-            while count >= rows:
-                joined = np.concatenate(held)
-                yield joined[:rows]
-                held, count = [joined[rows:]], count - rows
-        if count:
-            yield np.concatenate(held)
+        batches = self.points.vector_blocks(self.name, READ_ROWS)
+        return regroup(batches, rows, np.concatenate, lambda joined, start: joined[start : start + rows])
 
 
 @dataclass(frozen=True)
@@ -112,24 +103,25 @@ def find_sources(collection: CollectionOutput, points: PointsFile, keys: np.ndar
             f"ultimate-embedder. {AGAIN}"
         )
     known = [each for each in identities if each is not None and each.kind == "dense"]
-    members = _members(origin.fusion if origin else None)
+    fusion = read_fusion(origin.fusion) if origin else None
+    members = {member.name: member for member in fusion.members} if fusion else {}
     named = {spec.name: spec.dim for spec in points.vectors if not spec.is_sparse}
     models, unread, notes = [], [], []
     for identity in known:
-        weight = members.get(identity.model, {}).get("weight", 1.0)
-        found = _stored(collection, identity, float(weight), keys)
+        weight = members[identity.model].weight if identity.model in members else 1.0
+        found = _stored(collection, identity, weight, keys)
         exported = UNNAMED if len(known) == 1 else identity.model
         if isinstance(found, str) and exported in named:
             notes.append(f"{identity.model}: {found}, so its vectors are read from {points.path.name}")
             dim = named[exported] or 0
-            found = ModelVectors(identity.model, identity, float(weight), dim, ExportedVectors(points, exported))
+            found = ModelVectors(identity.model, identity, weight, dim, ExportedVectors(points, exported))
         if isinstance(found, str):
             notes.append(f"{identity.model} cannot be evaluated alone: {found}. {AGAIN}")
-            dim = int(members.get(identity.model, {}).get("dim", 0))
-            unread.append(ModelVectors(identity.model, identity, float(weight), dim, ExportedVectors(points, UNNAMED)))
+            dim = members[identity.model].dim if identity.model in members else 0
+            unread.append(ModelVectors(identity.model, identity, weight, dim, ExportedVectors(points, UNNAMED)))
         else:
             models.append(found)
-    method = str(origin.fusion.get("method")) if origin and origin.fusion else "single"
+    method = fusion.method if fusion else "single"
     fused = None
     if unread and UNNAMED in named:
         by_name = {each.name: each for each in (*models, *unread)}
@@ -137,12 +129,6 @@ def find_sources(collection: CollectionOutput, points: PointsFile, keys: np.ndar
         fused = FusedVectors(method, ordered, ExportedVectors(points, UNNAMED))
     sparse = {fingerprint(each): each for each in identities if each is not None and each.kind == "sparse"}
     return Sources(tuple(models), method, fused, sparse, tuple(notes))
-
-
-def _members(fusion: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    listed = fusion.get("members") if fusion else None
-    found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    return {str(each.get("name")): each for each in found if isinstance(each.get("weight"), int | float)}
 
 
 def _stored(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ultimate_embedder.export import PointsFile
-from ultimate_embedder.find.evaluate.scoring import BLOCK_ROWS, Blocks, Scorer
+from ultimate_embedder.find.evaluate.scoring import BLOCK_ROWS, Blocks, Scorer, regroup
 from ultimate_embedder.find.evaluate.ways import SparseLeg
 from ultimate_embedder.find.legs import SPARSE_WEIGHTS
 from ultimate_embedder.find.sparse import inverse_frequencies
@@ -28,17 +28,10 @@ class ExportedSparse:
 
     def blocks(self, rows: int) -> Iterator[SparseVectors]:
         """Yield the vectors, `rows` at a time; row groups are of any size."""
-        held: list[SparseVectors] = []
-        count = 0
-        for batch in self.points.sparse_blocks(self.name, READ_ROWS):
-            held.append(batch)
-            count += len(batch)
-            while count >= rows:
-                joined = join_sparse(held)
-                yield joined.slice(0, rows)
-                held, count = [joined.slice(rows, count)], count - rows
-        if count:
-            yield join_sparse(held)
+        batches = self.points.sparse_blocks(self.name, READ_ROWS)
+        return regroup(
+            batches, rows, join_sparse, lambda joined, start: joined.slice(start, min(start + rows, len(joined)))
+        )
 
 
 def make_sparse_leg(facts: SparseFacts, queries: SparseVectors, points: PointsFile) -> SparseLeg:
@@ -55,23 +48,15 @@ def make_sparse_leg(facts: SparseFacts, queries: SparseVectors, points: PointsFi
 
 def _frequencies(block: SparseVectors, words: np.ndarray) -> np.ndarray:
     """In how many rows of a block each word occurs."""
-    places, known = _places(block, words)
+    places, known = block.places(words)
     return np.bincount(places[known], minlength=len(words)).astype(np.float64)
-
-
-def _places(block: SparseVectors, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each value's index among the words, and whether it is there."""
-    if not len(words):
-        return np.zeros(len(block.indices), np.int64), np.zeros(len(block.indices), bool)
-    places = np.minimum(np.searchsorted(words, block.indices), len(words) - 1)
-    return places, words[places] == block.indices
 
 
 def _sparse_scorer(name: str, queries: SparseVectors, words: np.ndarray, weights: np.ndarray) -> Scorer:
     def bind(part: slice) -> Callable[[Blocks], np.ndarray]:
         wanted = queries.slice(part.start, part.stop)
         table = np.zeros((len(words), len(wanted)), np.float32)
-        places, known = _places(wanted, words)
+        places, known = wanted.places(words)
         columns = np.repeat(np.arange(len(wanted)), wanted.lengths)
         table[places[known], columns[known]] = wanted.values[known]
         table *= weights[:, None].astype(np.float32)
@@ -84,6 +69,6 @@ def _matrix(block: SparseVectors, words: np.ndarray) -> Any:
     """A block as a sparse matrix of rows x words: only what queries ask for."""
     from scipy.sparse import csr_array
 
-    places, known = _places(block, words)
+    places, known = block.places(words)
     before = np.concatenate([[0], np.cumsum(known)])
     return csr_array((block.values[known], places[known], before[block.indptr]), shape=(len(block), len(words)))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import Candidates, as_documents
 from ultimate_embedder.find.evaluate.measure import Values, deciding
 from ultimate_embedder.find.evaluate.measures import Relevant, measure_rankings
-from ultimate_embedder.find.evaluate.ranking import Candidates, as_documents
 from ultimate_embedder.find.evaluate.result import Statement, Tuned
 from ultimate_embedder.find.evaluate.table import make_rows
 from ultimate_embedder.find.evaluate.task import Task
@@ -73,7 +73,8 @@ def about_tuning(found: Tuned) -> Statement:
         told = "the weights are the best already"
     words = (
         f"{told}: {found.method} {row.ndcg:.3f}, with the weights before {base.ndcg:.3f}{row.evidence}, the best leg "
-        f"alone {alone.ndcg:.3f} ({alone.name}); on {found.tested_on} queries that were not used to choose them"
+        f"alone {alone.ndcg:.3f} ({alone.name}); chosen on {found.tuned_on} queries, measured on {found.tested_on} "
+        "others"
     )
     weights = ",".join(f"{name}={weight:g}" for name, weight in found.weights.items())
     return Statement(about="weights", words=words, command=f"search --weights {weights}" if helps else "")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,25 +17,32 @@ DENSE = ("model", "fusion", "vector_fusion")
 CHOICES = (*DENSE, "sparse", "hybrid", "reranked")
 FUSED = ("fusion", "vector_fusion")
 WITHOUT = " without "
-NO_CHANGE = 5e-4  # what three digits do not show
 
 
 def make_verdict(
-    rows: Sequence[EvaluationRow], values: Values, default: str, seed: int, *, about_words: bool = True
+    rows: Sequence[EvaluationRow],
+    values: Values,
+    default: str,
+    seed: int,
+    *,
+    typed: Mapping[str, str] | None = None,
+    about_words: bool = True,
 ) -> list[Statement]:
     """All statements about one collection, what to do first.
 
-    Without `about_words` sparse vectors are not judged: queries made of headings are the very words of the chunks.
+    `typed` is what embed is given for models and sparse vectors, where that is not their name. Without `about_words`
+    sparse vectors are not judged: queries made of headings are the very words of the chunks.
     """
+    typed = typed or {}
     models = [row for row in rows if row.kind == "model"]
     best = max(models, key=lambda row: row.ndcg, default=None)
     found = []
     if best is not None and len(models) > 1:
         found += [_about_model(best, models), *_about_ensemble(best, rows, default)]
-        found += list(_about_dropping(models, values, seed))
+        found += list(_about_dropping(rows, models, values, seed, typed))
     found += [*(_about_sparse(rows, models, values, seed) if about_words else ()), *_about_reranker(rows, default)]
     choices = [row for row in rows if row.kind in (CHOICES if about_words else DENSE)]
-    return [*_advice(choices, best), *found]
+    return [*_advice(choices, best, typed), *found]
 
 
 def _about_model(best: EvaluationRow, models: Sequence[EvaluationRow]) -> Statement:
@@ -60,7 +68,13 @@ def _about_ensemble(best: EvaluationRow, rows: Sequence[EvaluationRow], default:
             yield Statement(about="output", words=f"{told}: {row.ndcg:.3f}{row.evidence}")
 
 
-def _about_dropping(models: Sequence[EvaluationRow], values: Values, seed: int) -> Iterator[Statement]:
+def _about_dropping(
+    rows: Sequence[EvaluationRow],
+    models: Sequence[EvaluationRow],
+    values: Values,
+    seed: int,
+    typed: Mapping[str, str],
+) -> Iterator[Statement]:
     """Which model the ensemble would miss least, and whether it would miss it."""
     ensembles = [name for name in (DEFAULT_FUSION, f"{HYBRID}{DEFAULT_FUSION}") if name in values]
     if not ensembles:
@@ -80,8 +94,9 @@ def _about_dropping(models: Sequence[EvaluationRow], values: Values, seed: int) 
         yield Statement(about="drop", words=f"drop no model; {least} would be missed least: {figures}")
         return
     saved = f"vectors of {len(names) - 1} instead of {len(names)} models"
-    reason = "is better without it" if lost.difference > NO_CHANGE else "does not lose more than chance explains"
-    command = f"embed --models {','.join(name for name in names if name != least)}"
+    reason = "is better without it" if lost.significant else "does not lose more than chance explains"
+    used = next((row.models for row in rows if row.name == known[least]), ())
+    command = _embed([name for name in names if name != least], [name for name in used if name not in names], typed)
     words = f"{least} can be dropped, {whole} {reason}: {figures}; {saved}"
     yield Statement(about="drop", words=words, command=command)
 
@@ -130,7 +145,9 @@ def _about_reranker(rows: Sequence[EvaluationRow], default: str) -> Iterator[Sta
             yield Statement(about="reranker", words=f"{told}{versus}")
 
 
-def _advice(choices: Sequence[EvaluationRow], best: EvaluationRow | None) -> Iterator[Statement]:
+def _advice(
+    choices: Sequence[EvaluationRow], best: EvaluationRow | None, typed: Mapping[str, str]
+) -> Iterator[Statement]:
     top = max(choices, key=lambda row: row.ndcg, default=None)
     if top is None or len(choices) < 2:
         return
@@ -141,16 +158,25 @@ def _advice(choices: Sequence[EvaluationRow], best: EvaluationRow | None) -> Ite
     else:
         words = f"take {best.name} alone: {top.name} is ahead ({top.ndcg:.3f}), but not by more than chance explains"
         chosen = best
-    yield Statement(about="advice", words=words, command=_command(chosen))
+    yield Statement(about="advice", words=words, command=_command(chosen, typed))
 
 
-def _command(row: EvaluationRow) -> str:
+def _embed(models: Sequence[str], sparse: Sequence[str], typed: Mapping[str, str]) -> str:
+    """The options of embed that make vectors of these models, and these sparse vectors."""
+    words = ["embed"]
+    for option, names in (("--models", models), ("--sparse", sparse)):
+        if names:
+            words += [option, shlex.quote(",".join(typed.get(name, name) for name in names))]
+    return " ".join(words)
+
+
+def _command(row: EvaluationRow, typed: Mapping[str, str]) -> str:
     """The options that make and search such vectors."""
     method = next((word for word in row.name.split() if word + " " != HYBRID), "")
     if row.kind == "model":
-        return f"embed --models {row.name}, or search --using {row.name}"
+        return f"{_embed([row.name], [], typed)}, or search --using {row.name}"
     if row.kind == "vector_fusion":
-        return f"embed --models {','.join(row.models)} --fusion {row.name}"
+        return f"{_embed(row.models, [], typed)} --fusion {row.name}"
     if row.kind == "reranked":
         return f"search --rerank {row.models[-1]}"
     using = {"fusion": "fused", "sparse": "sparse"}.get(row.kind, "hybrid")

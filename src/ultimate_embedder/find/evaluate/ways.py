@@ -13,10 +13,11 @@ from typing import Literal
 import numpy as np
 
 from ultimate_embedder.errors import UsageError
+from ultimate_embedder.find.candidates import Candidates, Ranking, rescored
 from ultimate_embedder.find.evaluate.quantize import SAMPLE_ROWS, Int8, binary
-from ultimate_embedder.find.evaluate.ranking import Candidates, Ranking, rescored
 from ultimate_embedder.find.evaluate.scoring import Blocks, RowSource, Scorer, dot_products, sample_rows
 from ultimate_embedder.find.evaluate.sources import FusedVectors, ModelVectors, Sources
+from ultimate_embedder.find.legs import relative_weights
 from ultimate_embedder.find.options import DEFAULT_FUSION
 from ultimate_embedder.find.score_fusion import SCORE_FUSIONS
 from ultimate_embedder.vectors import FUSIONS, Fusion, plan_fusion, shorten
@@ -101,8 +102,7 @@ def plan_ways(
     _add_vector_fusions(plan, sources, queries)
     plan.legs = [*(model.name for model in sources.models), *(each.name for each in sparse)]
     plan.tuned = list(plan.legs)
-    mean = sum(model.weight for model in sources.models) / max(1, len(sources.models))
-    dense = {model.name: model.weight / mean if mean else 1.0 for model in sources.models}
+    dense = relative_weights({model.name: model.weight for model in sources.models})
     for method in SCORE_FUSIONS:
         plan.weights[method] = dense | {each.name: each.weights.get(method, 1.0) for each in sparse}
     sizes = {model.name: model.dim * FLOAT_BYTES for model in sources.models}

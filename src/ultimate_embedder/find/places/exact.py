@@ -29,7 +29,7 @@ class ExactPlace(Place):
 
     def __init__(self, file: PointsFile, vectors: Mapping[str, np.ndarray]) -> None:
         super().__init__()
-        self.label = f"{file.path} (every vector is compared, as there is no Qdrant shard)"
+        self.label = f"{file.path} (every vector is compared, without a Qdrant shard)"
         self.points = file.points
         self._file = file
         self._vectors = vectors
@@ -126,8 +126,8 @@ def sparse_scores(vectors: SparseVectors, query: SparseVectors, *, idf: bool) ->
     words, values = query[0]
     if not len(words):
         return np.zeros(len(vectors))
-    places = np.minimum(np.searchsorted(words, vectors.indices), len(words) - 1)
-    known = np.flatnonzero(words[places] == vectors.indices)
+    places, is_word = vectors.places(words)
+    known = np.flatnonzero(is_word)
     weights = values.astype(np.float64)
     if idf:
         weights = weights * inverse_frequencies(np.bincount(places[known], minlength=len(words)), len(vectors))

@@ -1,4 +1,4 @@
-"""Rankings: for each query the rows of the best chunks. Found by comparing all, block by block, in bounded memory."""
+"""Rankings of many queries: the rows of the best chunks of each. All are compared, in blocks and bounded memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ultimate_embedder.find.score_fusion import fuse_scores, top_columns
+from ultimate_embedder.find.score_fusion import SCORE_FUSION_METHODS, fuse_scores, top_columns
 
 NO_ROW = -1
-OVER_ALL_CANDIDATES = ("zscore",)
-"""Fusions that standardise a leg's scores of all candidates, also of those that only other legs have found."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,8 @@ class Candidates:
     def fuse(self, method: str, weights: Mapping[str, float]) -> Ranking:
         """Fuse the scores of some legs, as search does: over what these legs have found."""
         pool = np.logical_or.reduce([self.found[name] for name in weights])
-        held = {name: pool if method in OVER_ALL_CANDIDATES else self.found[name] for name in weights}
+        every = SCORE_FUSION_METHODS[method].scores_all
+        held = {name: pool if every else self.found[name] for name in weights}
         tables = [np.where(held[name], self.scores[name], np.nan) for name in weights]
         fused = fuse_scores(method, tables, list(weights.values()))
         order = top_columns(fused, fused.shape[1])
