@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from ultimate_embedder import events
 from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
+from ultimate_embedder.report.nodes import NodeTotals
 from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
 from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.quota import mitigations_quota, records_quota
@@ -59,6 +60,8 @@ class SummaryBuilder:
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
             events.DeviceOpened: self._device_opened,
+            events.NodeJoined: self._node_joined,
+            events.NodeRefused: self._node_refused,
             events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
@@ -97,6 +100,7 @@ class SummaryBuilder:
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
         self._passes: dict[tuple[str, int], PassTotals] = {}
         self._devices: dict[str, DeviceSummary] = {}
+        self._nodes = NodeTotals()
         self._lease_began: dict[str, float] = {}
         self._started: float | None = None
         self._model_seconds = 0.0  # loading time since the current collection started
@@ -134,6 +138,16 @@ class SummaryBuilder:
     def _device_opened(self, event: events.DeviceOpened) -> None:
         self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
         self.summary.devices = list(self._devices.values())
+
+    def _node_joined(self, event: events.NodeJoined) -> None:
+        for device in self._nodes.join(event):  # those of nodes that join late are told nowhere else
+            self._devices.setdefault(device.device, device)
+        self.summary.devices, self.summary.nodes = list(self._devices.values()), self._nodes.listed
+
+    def _node_refused(self, event: events.NodeRefused) -> None:
+        self._nodes.refuse(event)
+        self.summary.nodes = self._nodes.listed
+        self.summary.warnings.append(f"{event.node} ({event.address}) was refused: {event.reason}")
 
     def _plan_found(self, event: events.PlanFound) -> None:
         self._plan = PlanCheck(Plan.model_validate(event.plan))
@@ -291,6 +305,7 @@ class SummaryBuilder:
 
     def _batches_encoded(self, event: events.BatchesEncoded) -> None:
         self._pass(event).add_batches(event)
+        self._nodes.add_batches(event)
         for device in filter(None, map(self._devices.get, event.device.split("+"))):  # or those of a group
             device.batches += event.batches
             device.forward_seconds += event.forward_seconds
@@ -340,6 +355,10 @@ class SummaryBuilder:
         )
 
     def _mitigated(self, event: events.Mitigated) -> None:
+        self._nodes.mitigate(event)
+        self.summary.nodes = self._nodes.listed
+        if event.collection is None:  # a node that is lost before there is anything to do
+            return
         collection = self._of(event)
         key = (collection.collection, *mitigation_key(event))
         known = self._last_mitigations.get(key)

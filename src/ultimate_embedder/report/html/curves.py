@@ -24,7 +24,6 @@ MOST_ROWS = 64  # devices, or models of a device; names come from a file, which 
 MOST_SPANS = 4_000
 TAIL = 1 << 20  # bytes at the end that are searched for the last event
 HOST = "host"
-CPU = "cpu"  # the device without a ceiling: its events have the memory of the machine there
 
 
 @dataclass

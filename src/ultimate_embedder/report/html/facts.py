@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from ultimate_embedder.execution import COMPANION_TO_CPU
-from ultimate_embedder.report.html.curves import CPU
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import is_cpu
 
 About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
 Facts = dict[str, Any]
@@ -121,7 +121,7 @@ def _devices(summary: RunSummary) -> Iterator[Facts]:
     """Cards, with what they did while the run encoded."""
     encoding = sum(each.seconds_by_stage.get("encode", 0.0) for each in summary.collections)
     modes = sorted({each.mode for each in summary.collections if each.mode})
-    cards = [each for each in summary.devices if each.device != CPU]
+    cards = [each for each in summary.devices if not is_cpu(each.device)]
     fallback = next((each for each in _mitigations(summary) if each["kind"] == COMPANION_TO_CPU.kind), None)
     for each in cards:
         idle, unleased = (
