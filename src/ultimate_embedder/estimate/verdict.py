@@ -10,6 +10,11 @@ from ultimate_embedder.planning import CardForecast
 from ultimate_embedder.terminal import counted
 
 GB = 1e9
+BOTTLENECKS = {
+    "nodes": "the nodes",
+    "driver": "what the driver can store",
+    "network": "the network of the driver",
+}
 
 
 def model_problems(models: Sequence[PlannedModel]) -> Iterator[str]:
@@ -88,7 +93,8 @@ def _where(plan: Plan) -> str:
     names = [device.hardware for device in plan.devices]
     words = [f"{names.count(name)} x {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
     modes = dict.fromkeys(each.mode for each in plan.collections if each.mode and each.mode != "single")
-    return ", ".join([" + ".join(words), *modes])
+    nodes = f"{counted(plan.cluster.nodes, 'node')} of " if plan.cluster is not None else ""
+    return ", ".join([nodes + " + ".join(words), *modes])
 
 
 def _how_long(plan: Plan) -> Iterator[str]:
@@ -97,6 +103,10 @@ def _how_long(plan: Plan) -> Iterator[str]:
         yield "how long is not known (run once on this machine, or give --calibrate)"
         return
     yield f"{time.total} ({time.total.basis})"
+    if plan.cluster is not None and plan.cluster.bottleneck is not None:
+        help_more = plan.cluster.bottleneck == "nodes" and plan.cluster.nodes < plan.cluster.useful_nodes
+        more = ", more of them help" if help_more else ""
+        yield f"the bottleneck is {BOTTLENECKS[plan.cluster.bottleneck]}{more}"
     low, high = time.sessions_low, time.sessions_high
     if low is None or high is None:
         yield f"starting takes longer than a session of {duration(time.session_seconds)}"
@@ -107,7 +117,8 @@ def _how_long(plan: Plan) -> Iterator[str]:
 
 def _cost(plan: Plan) -> Iterator[str]:
     if plan.cost is not None:
-        yield f"costs {plan.cost.low:,.2f} to {plan.cost.high:,.2f} at {plan.cost.price_per_hour:g} per hour"
+        each = f" and node, for {plan.cost.machines:,} nodes" if plan.cost.machines > 1 else ""
+        yield f"costs {plan.cost.low:,.2f} to {plan.cost.high:,.2f} at {plan.cost.price_per_hour:g} per hour{each}"
 
 
 def device_lines(devices: Sequence[PlannedDevice], collections: Sequence[CountedCollection]) -> Iterator[PlannedDevice]:

@@ -5,6 +5,7 @@ from ultimate_embedder.planned.schema import (
     MissingFromPlan,
     Plan,
     PlannedActivation,
+    PlannedCluster,
     PlannedCollection,
     PlannedCost,
     PlannedDevice,
@@ -16,12 +17,14 @@ from ultimate_embedder.planned.schema import (
     PlannedSeconds,
     PlannedTime,
     duration,
+    two_digits,
 )
 
 __all__ = [
     "MissingFromPlan",
     "Plan",
     "PlannedActivation",
+    "PlannedCluster",
     "PlannedCollection",
     "PlannedCost",
     "PlannedDevice",
@@ -34,5 +37,6 @@ __all__ = [
     "PlannedTime",
     "duration",
     "read_plan",
+    "two_digits",
     "write_plan",
 ]
