@@ -97,6 +97,8 @@ class NodeJoined(Event):
     """A node of a cluster takes part from now on."""
 
     node: str
+    node_id: str
+    """What the cluster calls it."""
     address: str
     host: str
     devices: tuple[DeviceFacts, ...]

@@ -219,7 +219,7 @@ def test_another_version_is_refused_with_the_difference(name: str) -> None:
 def test_nodes_of_two_precisions_are_refused_before_anything_is_computed() -> None:
     nodes = [FakeNode("a", facts=facts("cuda:0", has_ceiling=True, dtype=dtype)) for dtype in ("float16", "bfloat16")]
     nodes[1].id = "b"
-    with pytest.raises(UsageError, match="node-1 computes in float16, node-2 computes in bfloat16.*--precision"):
+    with pytest.raises(UsageError, match=r"node-1 computes in float16, node-2 computes in bfloat16.*--precision"):
         Run(nodes).go()
 
 

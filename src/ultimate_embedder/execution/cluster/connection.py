@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.machine import usable_cores
 
 LOCAL = "local"
+AUTO = "auto"
+ANSWER_S = 10.0  # for a connection to a cluster; Ray itself tries for many minutes
 OBJECT_STORE_BYTES = 256 << 20  # of a node on this machine: some units and results at a time
 NO_STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is sent to anybody
 ENVIRONMENT = {
@@ -54,10 +57,27 @@ def connected(address: str, nodes: int | None = None) -> Iterator[None]:
             return
         if address == LOCAL:
             address = stack.enter_context(_local_cluster(nodes or 1))
+        elif address != AUTO and _is_on_loopback(address):
+            stack.enter_context(_loopback())
         with _own_signals():
             _connect(address)
         stack.callback(ray.shutdown)
         yield
+
+
+def _is_on_loopback(address: str) -> bool:
+    """Whether a cluster can be reached by this machine alone; raises if nothing answers at all.
+
+    Ray takes 127.0.0.1 for the machine's outer address, where such a cluster does not listen.
+    """
+    from ray._private.services import get_node_ip_address
+
+    host, _, port = address.rpartition(":")
+    places = [get_node_ip_address(), host] if host in ("127.0.0.1", "localhost") else [host]
+    for place in places:
+        with contextlib.suppress(OSError), socket.create_connection((place, int(port)), ANSWER_S):
+            return place != places[0]
+    raise UsageError(f"--ray-address {address}: nothing answers there. 'ray status' there tells more. {HINT}")
 
 
 def _connect(address: str) -> None:

@@ -218,6 +218,7 @@ class Roster:
         self._emit(
             NodeJoined(
                 node=member.name,
+                node_id=member.node.id,
                 address=member.node.address,
                 host=facts.host,
                 devices=tuple(each.facts for each in facts.devices),
