@@ -306,6 +306,7 @@ class NodeSummary(_Part):
     """A node of the cluster that the run was on; numbers are of this run."""
 
     node: str = Field(description="such as node-2; nodes are numbered in the order in which they are found")
+    node_id: str = Field("", description="what the cluster calls it")
     address: str = ""
     host: str = Field("", description="its name for itself; empty if it never said it")
     cores: int = Field(0, description="that the run had there")

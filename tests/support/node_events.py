@@ -17,6 +17,7 @@ REFUSED = "python is 3.12.1 there and 3.11.2 here"
 def joined(node: str, at: float, cards: int = 2, **changes: Any) -> events.NodeJoined:
     """A node with some T4s."""
     fields: dict[str, Any] = {
+        "node_id": f"id-of-{node}",
         "address": "10.0.0.5",
         "host": f"host-of-{node}",
         "devices": tuple(DeviceFacts(f"cuda:{card}", "Tesla T4", 1, 16 * GB, 14 * GB) for card in range(cards)),

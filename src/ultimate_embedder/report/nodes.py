@@ -28,6 +28,7 @@ class NodeTotals:
         """A node takes part; gives its devices as those of the run."""
         named = [dataclasses.replace(each, name=device_on(event.node, each.name)) for each in event.devices]
         if node := self._of(event.node):
+            node.node_id = event.node_id
             node.address, node.host, node.cores, node.dtype = event.address, event.host, event.cores, event.dtype
             node.devices, node.versions, node.differs = named, dict(event.versions), list(event.differs)
             node.joined_at = event.timestamp if node.joined_at is None else node.joined_at
