@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks import scale_out
 from benchmarks.scale_out import UNIT_TEXTS, Measured, Setup, make_setup, read_measured, simulate, tables
+
 from ultimate_embedder.execution.cluster import dispatch, units
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
