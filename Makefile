@@ -12,7 +12,7 @@ ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-e
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -35,6 +35,8 @@ test: $(STAMP)   ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread
 	@# simulated devices are registered with torch once per process, so their tests run separately
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+	@# a Ray cluster of two nodes, which take both cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(PYTEST_OPTIONS)"
 
 $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
@@ -79,8 +81,10 @@ generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.js
 	$(BIN)/python -m ultimate_embedder.report.generated docs
 
 torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore=tests/simulated --ignore=tests/ecosystem --override-ini addopts="$(SLOW_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore=tests/simulated --ignore=tests/cluster --ignore=tests/ecosystem --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(SLOW_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(SLOW_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.cluster.torture --runs 100
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.crash --kills 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.file_operations
@@ -114,6 +118,9 @@ host-calls: $(STAMP)  ## kernels and host time of a batch, by layout: build/host
 
 real-cards: $(STAMP)  ## what real cards should do, by counted operations: build/real-cards.json
 	PYTHONPATH=. $(BIN)/python benchmarks/real_cards.py
+
+bench-cluster: $(STAMP)  ## overhead of a Ray cluster, two nodes against one, the driver's limit: build/cluster.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks.cluster
 
 bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
 	PYTHONPATH=. $(BIN)/python benchmarks/upload.py

@@ -153,6 +153,11 @@ def _batch_tokens(value: str | int | Iterable[str], option: str) -> tuple[BatchT
 
 def _ray_address(word: str, option: str) -> str:
     host, colon, port = word.rpartition(":")
+    if host.startswith("ray:"):
+        raise UsageError(
+            f"{option} {word}: Ray Client is not supported. Run the command on a node of the cluster, or send "
+            "it there with 'ray job submit'."
+        )
     if word not in ("auto", "local") and not (colon and host and port.isdecimal()):
         raise UsageError(f"{option} {word}: write auto, local, or HOST:PORT, such as 10.0.0.1:6379.")
     return word

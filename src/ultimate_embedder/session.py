@@ -68,7 +68,9 @@ class Session:
 
     def device_facts(self) -> tuple[DeviceFacts, ...]:
         """The devices, and the CPU, to which work may go that they have no room for."""
-        others = [] if any(device.name == "cpu" for device in self.devices) else [CpuDevice()]
+        # on a cluster a device's name begins with its node's, and this machine computes nothing
+        is_here = all("/" not in device.name and device.name != "cpu" for device in self.devices)
+        others = [CpuDevice()] if is_here else []
         memory = [(device, device.snapshot()) for device in (*self.devices, *others)]
         return tuple(
             DeviceFacts(each.name, each.hardware, each.workers, now.total_bytes, now.ceiling_bytes)

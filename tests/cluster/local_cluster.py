@@ -61,12 +61,16 @@ class LocalCluster:
         """The node that the cluster calls so."""
         return next(node for node in self.nodes if node.node_id == node_id)
 
-    def signal_worker(self, node_id: str, number: signal.Signals) -> None:
-        """Send a signal to the process of ours on a node: the child of its raylet that runs an actor."""
+    def signal_worker(self, node_id: str, number: signal.Signals) -> int:
+        """Signal the process of ours on a node, a child of its raylet; gives how many there were."""
         raylet = self.find(node_id).all_processes["raylet"][0].process.pid
+        sent = 0
         for child in psutil.Process(raylet).children(recursive=True):
-            if any("Node" in word for word in child.cmdline()):
-                os.kill(child.pid, number)
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if any("Node" in word for word in child.cmdline()):
+                    os.kill(child.pid, number)
+                    sent += 1
+        return sent
 
     def close(self) -> None:
         self._cluster.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,8 @@ class Receiver:
         self._digest = digest
         self._files = {file.name: file for file in files}
         self._target = _folder(digest, access)
-        self._parts = self._target.with_name(f"{self._target.name}.arriving")
+        # of this process: another run may have the same model sent at the same time
+        self._parts = self._target.with_name(f"{self._target.name}.arriving-{os.getpid()}")
         delete(self._parts)
         self._parts.mkdir(parents=True)
 

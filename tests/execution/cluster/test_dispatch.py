@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.execution.cluster.fake_cluster import Clock, FakeCluster, FakeNode, facts, vectors_of
-from ultimate_embedder.errors import StoppedError, UsageError
+from ultimate_embedder.errors import OutputError, StoppedError, UsageError
 from ultimate_embedder.events import Event, Mitigated, NodeJoined, NodeRefused
 from ultimate_embedder.execution.cluster.dispatch import IN_FLIGHT, Dispatcher, Job, Patience
 from ultimate_embedder.execution.cluster.executor import wait_for_nodes
@@ -139,7 +139,7 @@ def test_a_node_has_at_most_two_units_at_a_time() -> None:
 def test_what_happens_to_a_unit_loses_nothing(fate: str) -> None:
     run = Run([FakeNode("a", fate=once(fate)), FakeNode("b")]).go()
     run.check()
-    assert len(run.lost()) == (fate in ("dies", "error", "frozen"))
+    assert len(run.lost()) == (fate in ("dies", "error", "half", "frozen"))
 
 
 def test_a_node_that_is_gone_is_replaced_by_one_that_joins_late() -> None:
@@ -189,6 +189,18 @@ def test_a_stop_asks_all_nodes_to_end_and_waits_for_what_is_under_way() -> None:
     run.go()
     assert all(handle.stopped for handle in run.cluster.started)
     assert 0 < len(run.stored[0]) < 100
+
+
+def test_vectors_that_cannot_be_stored_are_computed_again_and_then_an_error() -> None:
+    run = Run([FakeNode("a")])
+    store = run.jobs[0].take
+    problems = iter(["it is not there"])
+    run.jobs[0].take = lambda unit, result, member: next(problems, None) or store(unit, result, member)
+    run.go().check()
+    run = Run([FakeNode("a")])
+    run.jobs[0].take = lambda unit, result, member: "it is not there"
+    with pytest.raises(OutputError, match=r"it is not there.*--shared-output"):
+        run.go()
 
 
 def test_two_passes_share_the_nodes_and_both_are_done() -> None:

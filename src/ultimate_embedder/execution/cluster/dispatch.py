@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ultimate_embedder.errors import StoppedError, UltimateEmbedderError
+from ultimate_embedder.errors import OutputError, StoppedError, UltimateEmbedderError
 from ultimate_embedder.events import Event
 from ultimate_embedder.execution.cluster.node import PassFacts, Progress
 from ultimate_embedder.execution.cluster.roster import (
@@ -50,8 +50,8 @@ class Job:
 
     order: PassOrder
     units: Iterator[Unit]
-    take: Callable[[Unit, UnitResult, Member], None]
-    """Store the vectors of a unit, and tell what has happened."""
+    take: Callable[[Unit, UnitResult, Member], str | None]
+    """Store the vectors of a unit, and tell what has happened; gives why they cannot be stored."""
     reject: Callable[[Unit, str], None]
     """Do without a vector for the one text of a unit."""
     tell: Callable[[Sequence[Event], Member], None]
@@ -260,12 +260,27 @@ class Dispatcher:
             job.give_up(*result.too_narrow)
         if job.narrow:
             return
-        job.take(unit, result, member)
+        if problem := job.take(unit, result, member):
+            self._take_again(unit, problem)
+            return
         self._deaths.pop(unit.id, None)
-        self._roster.worked(member)
-        if result.texts < len(unit) and self._stop.reason is None:
+        if result.texts == len(unit):
+            self._roster.worked(member)
+        elif self._stop.reason is None:  # nobody has asked it to stop: a device hangs there, for example
             left = unit.without(result.keys, job.order.plan.identity)
             job.again.extend([left] if left is not None else [])
+            for each in self._roster.lose(member, "it has stopped by itself"):
+                self._jobs[each.model_pass].again.append(each)
+
+    def _take_again(self, unit: Unit, problem: str) -> None:
+        """Vectors cannot be stored: they are computed again, a few times."""
+        self._errors[unit.id] += 1
+        if self._errors[unit.id] >= MOST_ERRORS:
+            raise OutputError(
+                f"{problem}. --shared-output needs an output folder that is the same on every node: drop it, and nodes "
+                "send their vectors instead."
+            )
+        self._jobs[unit.model_pass].again.append(unit)
 
     def _take_error(self, member: Member, unit: Unit, error: NodeError) -> None:
         """A unit has raised: another node may do it, and this one begins anew, as nobody knows what state it is in."""

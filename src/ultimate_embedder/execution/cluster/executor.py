@@ -17,7 +17,7 @@ from ultimate_embedder.execution.cluster.dispatch import Dispatcher, Job, Patien
 from ultimate_embedder.execution.cluster.facts import NodeFacts
 from ultimate_embedder.execution.cluster.remote import devices_of
 from ultimate_embedder.execution.cluster.renamed import device_of, of_node
-from ultimate_embedder.execution.cluster.roster import Member, Roster
+from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roster
 from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units
 from ultimate_embedder.execution.executor import PassWork
@@ -30,6 +30,7 @@ from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.vectors import VectorStore
 
 SETTLE_S = 0.2
+OTHERS_S = 60.0  # that nodes may start later than the first one to be waited for; later ones join the run
 MODE = ("exclusive", "every node works on each model in turn, so that none waits for a slower one")
 
 
@@ -39,11 +40,13 @@ def wait_for_nodes(roster: Roster, stop: StopSwitch, node_wait_s: float) -> list
     Raises `NoNodeError` when there is none in time.
     """
     began = time.monotonic()
+    first = float("inf")  # when the first node has described itself
     while True:
         stop.check()
         roster.look()
         describing = [member for member in roster.members.values() if member.describing is not None]
-        if describing:
+        first = min(first, time.monotonic()) if roster.admitted else float("inf")
+        if describing and time.monotonic() - first < OTHERS_S and time.monotonic() - began < node_wait_s + DESCRIBE_S:
             for ticket in roster.cluster.wait([member.describing for member in describing], SETTLE_S):
                 roster.take_description(next(member for member in describing if member.describing == ticket))
         elif roster.admitted:
@@ -202,12 +205,12 @@ class _Desk:
                 self._warn(problem)
         self._writer = stack.enter_context(VectorWriter(work.sink))
 
-    def take(self, unit: Unit, result: UnitResult, member: Member) -> None:
-        """Store the vectors of a unit."""
+    def take(self, unit: Unit, result: UnitResult, member: Member) -> str | None:
+        """Store the vectors of a unit; gives why that cannot be done."""
         events = self._work.events
         if result.shard is not None and self._store is not None:
             if problem := adopt_unit(self._store, result.shard):
-                self._warn(f"{member.name}: {problem}; its vectors are computed again")
+                return f"{member.name} has written vectors that cannot be used here: {problem}"
         elif result.vectors is not None:
             # copies: what Ray gives is in its object store, and would stay there as long as it is referred to
             vectors = np.array(result.vectors) if isinstance(result.vectors, np.ndarray) else result.vectors
@@ -215,6 +218,7 @@ class _Desk:
         for rows in result.longest:
             events.overlong.add(rows.keys, rows.tokens, rows.over)
         self.tell(result.events, member)
+        return None
 
     def tell(self, told: Sequence[Event], member: Member) -> None:
         """Tell what has happened on a node."""

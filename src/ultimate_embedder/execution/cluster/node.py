@@ -76,7 +76,7 @@ class Node:
         self._cores = cores
         self._events = EventBox()
         # a model stays on the devices from unit to unit
-        self._config = replace(config, warm_cache=True, chunks=())
+        self._config = replace(config, warm_cache=True)
         self._pass: _RunningPass | None = None
 
     @functools.cached_property
@@ -147,7 +147,14 @@ def find_model(order: PassOrder, config: RunConfig) -> ResolvedModel:
     wanted = order.plan.model
     if shipped := find_shipped(wanted, config.hub):
         return shipped
-    found = resolve_model(order.source, config.hub, kind=(order.plan.kind == "sparse" and "sparse") or "embedder")
+    try:
+        found = resolve_model(order.source, config.hub, kind="sparse" if order.plan.kind == "sparse" else "embedder")
+    except ModelError:
+        if order.shipper is None:
+            raise
+        return _fetch(wanted, order.shipper, config)
+    if found.digest != wanted.digest and order.shipper is not None:
+        return _fetch(wanted, order.shipper, config)
     if found.digest != wanted.digest:
         raise ModelError(
             f"{wanted.name} has other files on this node ({found.path}: revision {found.revision}, digest "

@@ -120,7 +120,7 @@ class RayCluster:
         )
         # with no card claimed Ray hides none: a process that has none must not use those of others
         devices = "cpu" if not claim.gpus and self._config.devices == "auto" else self._config.devices
-        return RayHandle(options.remote(dataclasses.replace(self._config, devices=devices), claim.cpus))
+        return RayHandle(options.remote(dataclasses.replace(self._config, devices=devices, chunks=()), claim.cpus))
 
     def wait(self, tickets: Sequence[Ticket], timeout_s: float) -> Sequence[Ticket]:
         """Those whose answers are there."""
