@@ -152,7 +152,10 @@ class PassSummary(_Part):
     dim: int = Field(0, description="0 for sparse vectors")
     texts: int = Field(description="distinct texts in the collection")
     stored_texts: int = Field(description="texts that already had a vector before the run")
-    encoded_texts: int = Field(0, description="texts that this run encoded")
+    encoded_texts: int = Field(
+        0,
+        description="texts that this run encoded; those of a node that was lost may count twice: another did them again",
+    )
     stored_chunks: int = Field(0, description="chunks that had a vector from this model when the pass ended")
     batches: int = 0
     reduced_batches: int = Field(0, description="batches that were run in parts, as memory had no room for all rows")
@@ -320,7 +323,7 @@ class NodeSummary(_Part):
     lost: int = Field(0, description="how often its process was lost; it was started again if the node was there")
     losses: list[NodeLoss] = Field(default_factory=list, description="the first of them")
     refused: str | None = Field(None, description="why it may not take part, or not any longer")
-    texts: int = Field(0, description="that have their vector from it")
+    texts: int = Field(0, description="that it encoded; what was lost with it others have encoded again")
     batches: int = 0
     tokens: int = 0
 

@@ -64,6 +64,12 @@ def test_devices_of_a_node_that_joins_late_are_in_the_summary() -> None:
     assert devices["node-3/cuda:0"].batches == 1
 
 
+def test_texts_that_are_encoded_again_after_a_loss_count_once() -> None:
+    again = summarised([*cluster_run(), batch("node-1/cuda:0", 11.0, 200)]).collections[0]
+    assert again.passes[0].encoded_texts == 1200
+    assert again.chunks.newly_encoded == 1000
+
+
 def test_a_node_that_is_lost_before_there_is_work_makes_no_collection() -> None:
     early = events.Mitigated(kind="node_lost", details={"device": "node-1", "reason": LOST, "rows": 0})
     summary = summarised([early])

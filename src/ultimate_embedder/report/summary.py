@@ -313,7 +313,9 @@ class SummaryBuilder:
             device = self._devices[event.memory.device]
             device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
-        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
+        # what a node had encoded when it was lost is encoded again by another
+        encoded = [min(each.encoded_texts, each.texts - each.stored_texts) for each in collection.encoding_passes]
+        collection.chunks.newly_encoded = max(encoded, default=0)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
