@@ -154,7 +154,7 @@ class PassSummary(_Part):
     stored_texts: int = Field(description="texts that already had a vector before the run")
     encoded_texts: int = Field(
         0,
-        description="texts that this run encoded; of a node that was lost some may count twice, as others do them again",
+        description="texts that this run encoded; those of a lost node may count twice, as others do them again",
     )
     stored_chunks: int = Field(0, description="chunks that had a vector from this model when the pass ended")
     batches: int = 0
