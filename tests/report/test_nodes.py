@@ -16,6 +16,7 @@ from ultimate_embedder.report.live.lines import run_lines
 from ultimate_embedder.report.replay import replayed_summary
 from ultimate_embedder.report.said import Speaker
 from ultimate_embedder.report.summary import SummaryBuilder
+from ultimate_embedder.status import output_nodes
 from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.types import by_node, is_cpu, node_of
 
@@ -165,3 +166,13 @@ def test_names_of_devices_tell_their_node() -> None:
     assert is_cpu("node-2/cpu")
     assert not is_cpu("node-2/cuda:0")
     assert sorted(["node-10/cpu", "node-9/cpu", "cpu"], key=by_node) == ["cpu", "node-9/cpu", "node-10/cpu"]
+
+
+def test_status_tells_what_each_node_of_the_last_run_did(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(summarised(cluster_run()).model_dump_json())
+    assert list(output_nodes(tmp_path)) == [
+        f"node-4 (10.0.0.9): it did not take part; refused: {REFUSED}",
+        "node-1 (10.0.0.5): 100 texts on 2 devices",
+        f"node-2 (10.0.0.5): 600 texts on 2 devices; lost 1 time; last: {LOST}",
+        "node-3 (10.0.0.5): 300 texts on 1 device",
+    ]
