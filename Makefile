@@ -32,9 +32,9 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	$(BIN)/ultimate-embedder search $(DEMO)/out "How do I send the vectors to a Qdrant server?" --top 3
 
 test: $(STAMP)   ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one process per core, each with one thread
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal  # one process per core, each with one thread
 	@# simulated devices are registered with torch once per process, so their tests run separately
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 	@# a Ray cluster of two nodes, which take both cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(PYTEST_OPTIONS)"
 
@@ -46,8 +46,8 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	@touch $(LOWEST_STAMP)
 
 test-lowest: $(LOWEST_STAMP)  ## run the tests with the lowest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
 
 $(ECOSYSTEM_STAMP): pyproject.toml constraints.txt constraints-ecosystem.txt
 	$(PYTHON) -m venv $(ECOSYSTEM)
@@ -82,7 +82,7 @@ generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.js
 
 torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs that are killed, damaged files, hostile input
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore=tests/simulated --ignore=tests/cluster --ignore=tests/ecosystem --override-ini addopts="$(SLOW_OPTIONS)"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup tests/simulated --override-ini addopts="$(SLOW_OPTIONS)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/simulated --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.cluster.torture --runs 100
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000

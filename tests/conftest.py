@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,26 @@ from ultimate_embedder.config import CHECK_LOCKS_VARIABLE, HISTORY_VARIABLE
 from ultimate_embedder.events import Event
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.models import resolve_model
+from ultimate_embedder.report.environment import find_versions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WriteChunks = Callable[..., Path]
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_runs() -> Iterator[None]:
+    """No file of a test must survive a power failure, and no version changes while the tests run.
+
+    A sync takes 10 ms and a run has many; looking up versions is an eighth of a small run. Processes that tests start
+    do both, as in `tests/file_operations.py`, which fails syncs too.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", os.fstat)  # the file must be open all the same
+        patched.setattr("ultimate_embedder.report.summary.find_versions", functools.cache(find_versions))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,6 @@ from ultimate_embedder.export.upload_state import UploadJournal, drop_damaged_up
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import CollectionOutput
-from ultimate_embedder.report.environment import find_versions
 from ultimate_embedder.session import Session, open_session
 from ultimate_embedder.state import sealed
 from ultimate_embedder.status import output_status
@@ -71,9 +70,6 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     with pytest.MonkeyPatch.context() as patch:
-        # nothing is killed here: hundreds of runs that do not wait for the disk
-        patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr("ultimate_embedder.report.summary.find_versions", functools.cache(find_versions))
         patch.setattr(store, "SHARD_ROWS", SHARD_ROWS)
         ends = (SHARD_ROWS, 2 * SHARD_ROWS, 3 * SHARD_ROWS)
         patch.setattr("ultimate_embedder.execution.windows.FIRST_WINDOWS", ends)

@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from tests.support.clock import HANG_S, Clock, wait_until
+from tests.support.slow import slow
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed
+from ultimate_embedder.cli import main
 from ultimate_embedder.errors import OutputError, UsageError
 from ultimate_embedder.models import Encoder
 from ultimate_embedder.stop import StopSwitch, parse_deadline
@@ -44,20 +46,6 @@ def stop_and_tell(self, reason):
 Encoder.forward, StopSwitch.stop = forward_or_wait, stop_and_tell
 sys.exit(main(sys.argv[1:]))
 """
-# After the first batch, the clock by which a run stops is two hours ahead.
-LATE = """
-import sys, time
-from pathlib import Path
-from types import SimpleNamespace
-from ultimate_embedder import stop
-from ultimate_embedder.cli import main
-events = Path(sys.argv.pop(1))
-def monotonic():
-    late = events.exists() and "BatchEncoded" in events.read_text()
-    return time.monotonic() + (7200 if late else 0)
-stop.time = SimpleNamespace(monotonic=monotonic)
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @pytest.fixture
@@ -76,10 +64,10 @@ def run(chunks: Path, output: Path, **options: Any) -> RunSummary:
     return embed(chunks, output, quiet=True, **options)
 
 
-def command(chunks: Path, output: Path, *more: str, program: str = WAITING) -> list[str]:
+def arguments(chunks: Path, output: Path, *more: str) -> list[str]:
     model = str(tiny_model("bert"))
     words = ["embed", str(chunks), "--output", str(output), "--models", model, "--devices", "cpu", "--quiet"]
-    return [sys.executable, "-c", program, str(output / "events.jsonl"), *words, "--export", "npy,parquet", *more]
+    return [*words, "--export", "npy,parquet", "--json", *more]
 
 
 def vectors(output: Path) -> np.ndarray:
@@ -100,12 +88,22 @@ def only_shard(output: Path) -> Path:
 # stopping in time
 
 
-def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(chunks: Path, tmp_path: Path) -> None:
-    late = command(chunks, tmp_path / "out", "--deadline", "1h", "--json", program=LATE)
-    done = subprocess.run(late, stdout=subprocess.PIPE, check=False)
-    assert done.returncode == 3
-    (stopped,) = json.loads(done.stdout)["collections"]
+def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(
+    chunks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = tmp_path / "out" / "events.jsonl"
+
+    def monotonic() -> float:
+        """The clock by which a run stops: two hours ahead after the first batch."""
+        late = events.exists() and "BatchEncoded" in events.read_text()
+        return time.monotonic() + (7200 if late else 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ultimate_embedder.stop.time", SimpleNamespace(monotonic=monotonic))
+        assert main(arguments(chunks, tmp_path / "out", "--deadline", "1h")) == 3
+    (stopped,) = json.loads(capsys.readouterr().out)["collections"]
     assert stopped["status"] == "partial"
+    assert stopped["chunks"]["embedded"] == stopped["passes"][0]["encoded_texts"]  # counted is what has a vector
     assert stopped["error"] == "stopped: the deadline is near. Run the same command again to resume."
     assert 0 < stopped["passes"][0]["encoded_texts"] < 300
     assert not (tmp_path / "out" / "c" / "embeddings.npy").exists()
@@ -114,17 +112,26 @@ def test_a_deadline_stops_in_time_keeps_what_is_done_and_the_next_run_goes_on(ch
     assert after.chunks.newly_encoded == 300 - after.passes[0].stored_texts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_run_and_keeps_what_is_done(chunks: Path, tmp_path: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(command(chunks, tmp_path / "out", "--json"), stdout=subprocess.PIPE)
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
+def test_a_run_refuses_a_second_writer_and_a_signal_stops_it_and_keeps_what_is_done(
+    chunks: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     events = tmp_path / "out" / "events.jsonl"
-    wait_until(lambda: events.exists() and "BatchEncoded" in events.read_text())
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=HANG_S)
+    waiting = [sys.executable, "-c", WAITING, str(events), *arguments(chunks, tmp_path / "out")]
+    with subprocess.Popen(waiting, stdout=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: events.exists() and "BatchEncoded" in events.read_text())
+            with pytest.raises(OutputError, match=f"is in use by process {process.pid} since"):
+                run(chunks, tmp_path / "out")
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=HANG_S)
+        finally:
+            process.kill()
     assert process.returncode == 3
     (stopped,) = json.loads(out)["collections"]
     assert (stopped["status"], stopped["passes"][0]["encoded_texts"] > 0) == ("partial", True)
     assert f"interrupted by {number.name}" in stopped["error"]
+    assert run(chunks, tmp_path / "out").ok
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no hangup")
@@ -200,7 +207,7 @@ def test_a_full_disk_is_said_in_words_and_a_healthy_run_follows(chunks: Path, tm
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
-    words = [sys.executable, "-m", "ultimate_embedder", *command(chunks, tmp_path / "out", "--json")[4:]]
+    words = [sys.executable, "-m", "ultimate_embedder", *arguments(chunks, tmp_path / "out")]
     done = subprocess.run(words, preexec_fn=small_files, capture_output=True, check=False)
     assert done.returncode == 1
     assert b"cannot write to" in done.stdout + done.stderr
@@ -258,13 +265,6 @@ def test_another_limit_is_another_pass_and_the_difference_is_named(chunks: Path,
     assert again.chunks.newly_encoded == 300
     assert again.warnings == ["a new pass is started: max_tokens was None and is 32"]
     assert len(list((tmp_path / "out").glob("c/store/*/pass.json"))) == 2
-
-
-def test_a_stopped_run_counts_only_what_has_a_vector(chunks: Path, tmp_path: Path) -> None:
-    late = command(chunks, tmp_path / "out", "--deadline", "1h", "--json", program=LATE)
-    done = subprocess.run(late, stdout=subprocess.PIPE, check=False)
-    (stopped,) = json.loads(done.stdout)["collections"]
-    assert stopped["chunks"]["embedded"] == stopped["passes"][0]["encoded_texts"]
 
 
 def test_a_damaged_export_is_rewritten(chunks: Path, tmp_path: Path) -> None:
@@ -332,18 +332,3 @@ def test_an_earlier_output_can_be_gone_on_from_without_being_touched(chunks: Pat
 def test_a_resume_from_that_is_not_there_is_refused(chunks: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--resume-from .* is not a folder"):
         run(chunks, tmp_path / "out", resume_from=tmp_path / "nowhere")
-
-
-# one writer
-
-
-def test_a_second_writer_is_refused_naming_the_first(chunks: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen(command(chunks, tmp_path / "out"), stdout=subprocess.DEVNULL)
-    try:
-        wait_until((tmp_path / "out" / "events.jsonl").exists)
-        with pytest.raises(OutputError, match=f"is in use by process {process.pid} since"):
-            run(chunks, tmp_path / "out")
-    finally:
-        process.kill()
-        process.wait()
-    assert run(chunks, tmp_path / "out").ok

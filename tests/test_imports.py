@@ -72,24 +72,27 @@ def _imports(path: Path) -> Iterator[str]:
                 yield from (f"ultimate_embedder.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_below(path: Path) -> None:
-    mine = _part(path)
-    for module in _imports(path):
+@pytest.fixture(scope="module")
+def imported() -> list[tuple[Path, str]]:
+    """Each module of ours, with each module that it imports."""
+    return [(path, module) for path in MODULES for module in _imports(path)]
+
+
+def test_a_module_imports_only_from_below(imported: list[tuple[Path, str]]) -> None:
+    for path, module in imported:
         if not module.startswith("ultimate_embedder."):
             continue
-        theirs = module.split(".")[1]
+        mine, theirs = _part(path), module.split(".")[1]
         if theirs == mine or theirs == "__version__":
             continue
-        assert LEVEL[theirs] < LEVEL[mine] or LEVEL[mine] == 0 == LEVEL[theirs], module
+        assert LEVEL[theirs] < LEVEL[mine] or LEVEL[mine] == 0 == LEVEL[theirs], f"{path} imports {module}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_part_uses_other_parts_only_through_their_front_door(path: Path) -> None:
-    for module in _imports(path):
+def test_a_part_uses_other_parts_only_through_their_front_door(imported: list[tuple[Path, str]]) -> None:
+    for path, module in imported:
         words = module.split(".")
         if words[0] == "ultimate_embedder" and len(words) > 2:
-            assert words[1] == _part(path), f"{module} is an inside of {words[1]}"
+            assert words[1] == _part(path), f"{path}: {module} is an inside of {words[1]}"
 
 
 def test_every_module_has_its_level() -> None:

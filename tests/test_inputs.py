@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,34 +104,22 @@ def test_empty_standard_input_is_refused(tmp_path: Path, model: str, monkeypatch
         run("-", tmp_path / "out", model)
 
 
-def test_a_pipe_into_the_command_is_embedded_beside_other_inputs(tmp_path: Path, model: str) -> None:
+def test_a_pipe_into_the_command_is_embedded_beside_other_inputs(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.csv").write_text("text\nthree\n")
     (tmp_path / "a.jsonl").write_text('"four"\n')
-    words = [
-        "embed",
-        "-",
-        "a.jsonl",
-        "b",
-        "--output",
-        "out",
-        "--models",
-        model,
-        "--devices",
-        "cpu",
-        "--quiet",
-        "--json",
-        "--export",
-        "npy",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "ultimate_embedder", *words],
-        cwd=tmp_path,
-        input=b'{"text": "one"}\n{"text": "two"}\n',
-        capture_output=True,
-        check=True,
-    )
-    found = {each["collection"]: each["chunks"]["embedded"] for each in json.loads(done.stdout)["collections"]}
+    monkeypatch.chdir(tmp_path)
+    reading, writing = os.pipe()
+    os.write(writing, b'{"text": "one"}\n{"text": "two"}\n')
+    os.close(writing)
+    words = ["embed", "-", "a.jsonl", "b", "--output", "out", "--models", model, "--devices", "cpu", "--export", "npy"]
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main([*words, "--quiet", "--json"]) == 0
+    collections = json.loads(capsys.readouterr().out)["collections"]
+    found = {each["collection"]: each["chunks"]["embedded"] for each in collections}
     assert found == {"stdin": 2, "a": 1, "b": 1}
 
 

@@ -77,7 +77,18 @@ def test_a_summary_without_options_has_none(out: Path, nothing: object) -> None:
     assert Output(out).read_summary() == RunSummary()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"schema_version": 7}', '{"collections": [{"status": "odd"}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"schema_version": 7}',
+        '{"collections": [{"status": "odd"}]}',
+        '{"seconds": NaN}',
+        '{"seconds": 1e999}',
+        f'{{"seconds": 1{"0" * 400}}}',
+    ],
+)
 def test_a_damaged_or_foreign_summary_is_an_error_with_path_and_way_out(out: Path, content: str) -> None:
     out.mkdir()
     (out / "summary.json").write_text(content)

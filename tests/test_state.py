@@ -35,6 +35,11 @@ def problem(path: Path) -> str:
     return found.problem
 
 
+def test_a_number_that_no_float_can_hold_is_damage(path: Path) -> None:
+    path.write_text(json.dumps(state.sealed({**DATA, "more": 10**400})))
+    assert "it has a number of 401 digits" in problem(path)
+
+
 def test_what_is_written_is_read(path: Path) -> None:
     assert read_state(path, parse) == DATA
 

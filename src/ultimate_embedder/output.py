@@ -12,6 +12,7 @@ COLLECTION/
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,9 +32,10 @@ from ultimate_embedder.files import (
     write_json,
 )
 from ultimate_embedder.names import name_problem, same_name
-from ultimate_embedder.state import Damaged, read_content
+from ultimate_embedder.state import Damaged, read_content, read_finite, read_integer
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
     from qdrant_edge import EdgeShard
 
     from ultimate_embedder.summary import RunSummary
@@ -440,8 +442,6 @@ class Output:
         # imported here: most users of this module need only the names
         from pydantic import ValidationError
 
-        from ultimate_embedder.summary import RunSummary
-
         for path in (self.summary_path, self.v5_summary_path):
             content = read_content(path)
             if content is None:
@@ -451,11 +451,9 @@ class Output:
                     f"{content}. Change its permissions, or delete it and run the same embed command again."
                 )
             try:
-                return RunSummary.model_validate_json(content)
-            except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"]))
-                problem = f"{place}: {first['msg']}" if place else first["msg"]
+                return _parse_summary(content)
+            except ValueError as error:
+                problem = _first_problem(error) if isinstance(error, ValidationError) else str(error)
                 raise UsageError(
                     f"{path} is not a summary of this version of ultimate-embedder, or is damaged ({problem}). "
                     "Run the same embed command again to rewrite it, or delete the file."
@@ -483,6 +481,21 @@ class Output:
 
     def _summary_paths(self, copy: Path | None) -> list[Path]:
         return list(dict.fromkeys([self.summary_path, *([copy] if copy is not None else [])]))
+
+
+def _parse_summary(content: bytes) -> RunSummary:
+    """Raises `ValueError`, of which `ValidationError` is one."""
+    from ultimate_embedder.summary import RunSummary
+
+    with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):  # these are found below
+        json.loads(content, parse_int=read_integer, parse_float=read_finite, parse_constant=read_finite)
+    return RunSummary.model_validate_json(content)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def open_output(folder: str | Path) -> Output:

@@ -21,6 +21,7 @@ from ultimate_embedder.files import delete, write_json
 CHECKSUM = "checksum"
 LARGEST_BYTES = 256 << 20
 LARGEST_COUNT = 1 << 48
+LONGEST_INTEGER = 300  # characters: what is longer fits no float
 Parsed = TypeVar("Parsed")
 
 
@@ -74,7 +75,7 @@ def read_content(path: Path) -> bytes | Damaged | None:
 def parse_state(content: bytes, parse: Callable[[Fields], Parsed]) -> Parsed:
     """What `parse` makes of a JSON object with or without checksum; raises `UnfitError`."""
     try:
-        values = json.loads(content.decode("utf-8"))
+        values = json.loads(content.decode("utf-8"), parse_int=read_integer)
         if not isinstance(values, dict):
             raise UnfitError("it is no JSON object")
         has_checksum = CHECKSUM in values
@@ -93,6 +94,21 @@ def parse_state(content: bytes, parse: Callable[[Fields], Parsed]) -> Parsed:
     if not has_checksum and (unknown := next(fields.unused(), None)) is not None:
         raise UnfitError(f"it has the unknown field {unknown!r}, and no checksum")
     return parsed
+
+
+def read_integer(word: str, longest: int = LONGEST_INTEGER) -> int:
+    """A whole number in JSON; raises `UnfitError` if it has too many digits."""
+    if len(word) > longest:
+        raise UnfitError(f"it has a number of {len(word)} digits")
+    return int(word)
+
+
+def read_finite(word: str) -> float:
+    """The same for another number, or for one of the words `NaN` and `Infinity`, which are no JSON."""
+    value = float(word)
+    if not math.isfinite(value):
+        raise UnfitError("it has a number that is not finite")
+    return value
 
 
 def sealed(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,9 +38,9 @@ class Recorded:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self._hooks: list[tuple[Callable[[Event], bool], Callable[[Event], None]]] = []
+        self._hooks: list[tuple[Callable[[Event], bool], Callable[[Event], object]]] = []
 
-    def on(self, when: Callable[[Event], bool], act: Callable[[Event], None]) -> None:
+    def on(self, when: Callable[[Event], bool], act: Callable[[Event], object]) -> None:
         self._hooks.append((when, act))
 
     def __call__(self, event: Event) -> None:

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cluster.conftest import TEXTS
@@ -23,6 +25,7 @@ from tests.cluster.runs import (
     worst_cosine,
     write_texts,
 )
+from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import BatchEncoded, ChunkRejected, CollectionFinished, Event, Mitigated
@@ -153,6 +156,24 @@ def test_a_stop_keeps_what_is_done(cluster: LocalCluster, texts: Path, model: Pa
     assert status == "partial"
     assert "interrupted by SIGINT" in str(error)
     assert 0 < stored_rows(tmp_path / "out")[0] < TEXTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["simultaneous", "sequential", "exclusive"])
+def test_two_models_in_each_mode(cluster: LocalCluster, texts: Path, tmp_path: Path, mode: str) -> None:
+    models = f"{tiny_model('bert')},{tiny_model('xlm-roberta')}"
+    embed(texts, tmp_path / "local", models=models, devices="cpu", exports="parquet", offline=True, quiet=True)
+    recorded = Recorded()
+    options = {"models": models, "mode": mode, "exports": "parquet"}
+    embed_on(config_for(texts, tmp_path / "ray", cluster.address, **options), recorded)
+    assert statuses(recorded) == [("completed", None)]
+    here, there = (pq.read_table(tmp_path / name / "docs" / "chunks.parquet") for name in ("local", "ray"))
+    for name in (column for column in here.column_names if column.startswith("vector")):
+        ours, theirs = (np.array(table[name].to_pylist()) for table in (here, there))
+        assert np.abs(ours - theirs).max() < CLOSE
+    if mode == "simultaneous":
+        first = {event.model: event.device.split("/")[0] for event in reversed(recorded.of(BatchEncoded))}
+        assert len(set(first.values())) == 2
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ print(torch.backends.cuda.cudnn_sdp_enabled())
 """
 
 
+@functools.cache
 def settings(**environment: str) -> list[str]:
     variables = {name: value for name, value in os.environ.items() if name not in nvidia.ALLOCATOR_VARIABLES}
     done = subprocess.run(

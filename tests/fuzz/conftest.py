@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "short", max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    "short", max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 settings.register_profile(
     "long", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck), database=None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -134,8 +134,6 @@ def test_a_run_comes_out_right(name: str, data: st.DataObject) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_waiting_for_the_disk() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: None)
-        yield
-        shutil.rmtree(root(), ignore_errors=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    shutil.rmtree(root(), ignore_errors=True)

@@ -217,3 +217,10 @@ def test_a_missing_model_outside_the_registry_is_named_with_its_organisation(cac
 )
 def test_a_model_has_the_same_name_before_and_after_it_is_found(word: str, name: str) -> None:
     assert model_name(word) == name
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nobody-of-this-name/model", "a/" * 3000, f"{'x' * 300}/y"])
+def test_a_name_that_no_folder_can_have_is_unknown(name: str) -> None:
+    with pytest.raises(ModelError, match="neither a known model nor a folder"):
+        resolve_model(name, HubAccess(offline=True))
+    assert model_name(name)

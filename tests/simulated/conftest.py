@@ -10,9 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cards import SIMULATED
+from tests.support.predictions import shared_predictions
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 
 GiB = 1 << 30
+
+
+@pytest.fixture(scope="session", autouse=True)
+def predicted_once() -> Iterator[None]:
+    """A third of the time of a small run is its predictions, and most tests run the same few models."""
+    with shared_predictions():
+        yield
 
 
 @pytest.fixture(scope="session")

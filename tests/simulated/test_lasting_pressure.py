@@ -50,26 +50,17 @@ def mitigations(summary: RunSummary) -> Counter[str]:
     return Counter(each.type for each in summary.collections[0].mitigations)
 
 
-def test_weights_are_pinned_once_for_a_streamed_pass_of_many_batches(
+def test_weights_of_a_streamed_pass_are_pinned_once_and_sent_as_layers(
     tmp_path: Path, controls: SimulatedControls
 ) -> None:
-    texts = [f"text {number}" for number in range(120)]
-    before = controls.pinned()["operations"]
+    texts = [f"text {number}" for number in range(64)]
+    pinned, before = controls.pinned()["operations"], controls.traffic()
     summary = run(tmp_path, texts, "qwen3", "simulated:16MiB", batch_rows=4)
-    batches = mitigations(summary)["oom_stream"]
-    assert batches >= 30
+    batches, after = mitigations(summary)["oom_stream"], controls.traffic()
+    assert batches >= 16
     tensors = 8 * 11  # layers, and weights of each
     each = 4  # features and results
-    assert controls.pinned()["operations"] - before <= tensors + each * batches
-
-
-def test_weights_that_stay_on_the_host_are_sent_as_layers_and_nothing_else_of_them(
-    tmp_path: Path, controls: SimulatedControls
-) -> None:
-    before = controls.traffic()
-    summary = run(tmp_path, [f"text {number}" for number in range(120)], "qwen3", "simulated:16MiB", batch_rows=4)
-    batches = mitigations(summary)["oom_stream"]
-    after = controls.traffic()
+    assert controls.pinned()["operations"] - pinned <= tensors + each * batches
     assert after["device_to_host"] - before["device_to_host"] < batches * 64 * 1024  # vectors, and no weights
     assert after["host_to_device"] - before["host_to_device"] > batches * 16 * MiB
 
@@ -80,9 +71,9 @@ def test_weights_that_stay_on_the_host_are_sent_as_layers_and_nothing_else_of_th
 def test_a_length_that_needs_a_rung_goes_there_at_once(
     tmp_path: Path, controls: SimulatedControls, capacity: str, rung: str
 ) -> None:
-    texts = [f"{number} {LONG}" for number in range(60)]
+    texts = [f"{number} {LONG}" for number in range(40)]
     simulate([64 * MiB])
     before = controls.usage(0)["failures"]
     summary = run(tmp_path, texts, "bert", f"simulated:{capacity}", batch_rows=1)
-    assert mitigations(summary)[rung] >= 50
+    assert mitigations(summary)[rung] >= 32
     assert controls.usage(0)["failures"] - before <= 20

@@ -78,13 +78,10 @@ def test_devices_can_be_chosen_by_the_environment(
 
 
 def test_both_devices_work_and_their_share_is_told(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    chunks = write_texts(tmp_path, [f"{number} " + "word " * rng.randint(5, 60) for number in range(600)])
+    chunks = write_texts(tmp_path, [f"{number} " + "word " * (number % 20) for number in range(600)])
     simulate([48 * MiB, 48 * MiB])
-    model = str(tiny_model("bert", hidden=128, layers=6))
-    summary = embed(
-        chunks, tmp_path / "out", models=model, devices="simulated:2x48MiB", precision="fp32", exports="npy", quiet=True
-    )
+    options: dict[str, Any] = {"precision": "fp32", "batch_tokens": 512, "exports": "npy", "quiet": True}
+    summary = embed(chunks, tmp_path / "out", models=str(tiny_model("bert")), devices="simulated:2x48MiB", **options)
     share = summary.collections[0].passes[0].tokens_by_device
     assert set(share) == {"simulated:0", "simulated:1"}
     assert sum(share.values()) == summary.collections[0].passes[0].tokens

@@ -26,8 +26,6 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.execution import windows
 
-# the scenarios build on each other, so one process runs them all
-pytestmark = pytest.mark.xdist_group("validation plan")
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = SHARED / "seeds" / "003_912b691f98a9b3f5.txt"
 TEXT_CHARACTERS = 64
@@ -325,6 +323,7 @@ def test_5_both_modes_give_the_same_vectors_at_default_precision(compared: Noteb
     assert np.max(np.abs(compared.embeddings_standard - compared.embeddings_exclusive)) < 1e-5
 
 
+@pytest.mark.slow
 def test_5_full_precision_agrees_to_five_digits(disk: Path) -> None:
     notebook = Notebook(disk)
     full = "    gpu_config=KaggleGPUConfig(precision='fp32'),\n    enable_ensemble=True,\n"
@@ -347,8 +346,13 @@ def test_6_the_flag_works_from_end_to_end(disk: Path) -> None:
     assert all(event["device_ids"] == [0, 1] for event in stats["lease_events"])
 
 
-@pytest.mark.parametrize("parallelism", ["data-parallel", "replicas"])
-@pytest.mark.parametrize("mode", ["sequential", "exclusive"])
+@pytest.mark.parametrize(
+    ("mode", "parallelism"),
+    [
+        *(("sequential", "data-parallel"), ("exclusive", "replicas")),
+        *(slow("sequential", "replicas"), slow("exclusive", "data-parallel")),
+    ],
+)
 def test_wrappers_are_built_anew_for_each_lease_and_leave_nothing(
     disk: Path, tmp_path: Path, mode: str, parallelism: str
 ) -> None:

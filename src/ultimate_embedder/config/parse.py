@@ -14,11 +14,14 @@ from ultimate_embedder.types import HnswGraph
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 HNSW_LIMITS = {"m": (2, 512), "ef_construct": (4, 10_000)}  # with more, the graph is larger than the vectors
+LONGEST_WORD = 200  # that is compared with others
 TRUE_WORDS = ("1", "true", "yes", "on")
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:
     """A suggestion for a misspelled word: ' Did you mean X?' or an empty string."""
+    if len(word) > LONGEST_WORD:  # nobody meant it, and comparing takes long
+        return ""
     close = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
 

@@ -57,6 +57,8 @@ def read_filter(given: Given | None, option: str = "--filter") -> tuple[Conditio
         return ()
     if isinstance(given, Mapping):
         return tuple(_from_mapping(key, value, option) for key, value in given.items())
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{option} {given!r}: not key=value. Write {EXAMPLE}.")
     words = [given] if isinstance(given, str) else list(given)
     return tuple(_from_word(word, option) for word in words)
 
@@ -130,6 +132,8 @@ def _from_mapping(key: Any, value: Any, option: str) -> Condition:
     values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     if not isinstance(key, str) or not values or not all(isinstance(each, str | int | float) for each in values):
         raise UsageError(f"filter {{{key!r}: {value!r}}}: give a text, a number, a bool, or a list of them, for a key.")
+    if any(abs(each) >= LARGEST for each in values if isinstance(each, int)):
+        raise UsageError(f"filter {key!r}: a whole number has 64 bits at most.")
     return Condition(key, _parts(key, option), tuple(values))
 
 

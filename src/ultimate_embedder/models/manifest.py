@@ -12,8 +12,9 @@ from ultimate_embedder.config import HubAccess
 from ultimate_embedder.description import PassDescription, read_description
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.models.hub_cache import find_mounted, find_snapshot
+from ultimate_embedder.models.paths import existing_folder
 from ultimate_embedder.models.registry import find_spec
-from ultimate_embedder.models.resolve import model_name, package_folder, spec_of
+from ultimate_embedder.models.resolve import HUB_ID, model_name, package_folder, spec_of
 from ultimate_embedder.models.verify import ModelFile, digest_of, list_files
 from ultimate_embedder.output import CollectionOutput, open_output
 from ultimate_embedder.summary import ModelSummary, RunSummary
@@ -100,11 +101,11 @@ def _find_files(needed: _Needed, access: HubAccess) -> tuple[list[ModelFile], st
 
 def _places(needed: _Needed, access: HubAccess) -> Iterator[Path]:
     """Folders of this machine that may hold the model."""
-    found = [Path(needed.path)] if needed.path else []
+    found = [Path(needed.path)] if needed.path and existing_folder(needed.path) else []
     spec = find_spec(needed.hub_id or needed.model)
     if spec and spec.package and (folder := package_folder(spec.package)):
         found.append(folder)
-    if needed.hub_id:
+    if needed.hub_id and HUB_ID.fullmatch(needed.hub_id):
         snapshots = [find_snapshot(needed.hub_id, revision, access.caches) for revision in (needed.revision, None)]
         found += [each.path for each in (*snapshots, find_mounted(needed.hub_id, access.mounts)) if each]
     # the path is of a summary, maybe of another machine: what is no model there is not read

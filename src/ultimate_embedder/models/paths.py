@@ -15,6 +15,15 @@ LONGEST_BYTES = 255  # of a file's name, in every file system
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def existing_folder(name: str) -> Path | None:
+    """What is at a path; None if nothing is, or no file can have such a name: it may be of a summary from elsewhere."""
+    try:
+        found = Path(name).expanduser()
+        return found if found.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, the home of nobody, a NUL
+        return None
+
+
 def is_commit(word: str) -> bool:
     """Whether this can be the name of a commit, and so of a snapshot."""
     return GIT_HASH.fullmatch(word) is not None

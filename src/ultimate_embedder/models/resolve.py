@@ -15,13 +15,14 @@ from ultimate_embedder.events import Emit, Event
 from ultimate_embedder.files import size_bytes
 from ultimate_embedder.models.download import download
 from ultimate_embedder.models.hub_cache import Snapshot, find_mounted, find_snapshot
+from ultimate_embedder.models.paths import existing_folder
 from ultimate_embedder.models.registry import find_spec, how_to_install, name_to_pull, unknown_model
 from ultimate_embedder.models.trust import is_trusted, require_trust
 from ultimate_embedder.models.verify import files_digest, verify_snapshot
 from ultimate_embedder.types import ModelKind, ModelSource, ModelSpec, ResolvedModel
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+HUB_ID = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")  # no hub has longer names
 
 
 def _ignore(event: Event) -> None:
@@ -67,15 +68,17 @@ def _wrong_kind(spec: ModelSpec, wanted: ModelKind) -> str:
 def spec_of(name: str) -> ModelSpec | None:
     """The spec of a registry key or hub id; None if the name must be a folder."""
     spec = find_spec(name)
-    if spec is None and HUB_ID.fullmatch(name) and not Path(name).exists() and not name.startswith(("./", "../", "~")):
-        return _unregistered(name)
-    return spec
+    is_path = name.startswith(("./", "../", "~")) or existing_folder(name) is not None
+    return _unregistered(name) if spec is None and not is_path and HUB_ID.fullmatch(name) else spec
 
 
 def model_name(name: str) -> str:
     """The name of a model in passes and exports, from a registry key, hub id or folder."""
     spec = spec_of(name)
-    return spec.key if spec else Path(name).expanduser().resolve().name
+    if spec is not None:
+        return spec.key
+    folder = existing_folder(name)
+    return (folder.resolve() if folder else Path(name)).name
 
 
 def cached_snapshot(spec: ModelSpec, access: HubAccess) -> Snapshot | None:
@@ -209,8 +212,8 @@ def _looked_in(spec: ModelSpec, access: HubAccess) -> Iterator[str]:
 
 
 def _from_folder(name: str, access: HubAccess | None) -> ResolvedModel:
-    folder = Path(name).expanduser()
-    if not folder.exists():
+    folder = existing_folder(name)
+    if folder is None:
         raise unknown_model(name)
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise UnknownModelError(

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import functools
 import json
-import math
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from ultimate_embedder import events
 from ultimate_embedder.report.summary import SummaryBuilder
+from ultimate_embedder.state import read_finite, read_integer
 from ultimate_embedder.summary import RunOptions, RunSummary
 
 LARGEST_LINE = 16 << 20
+LARGEST_LOG = 256 << 20  # runs condense theirs long before; one with holes can be larger than any disk
+LONGEST_INTEGER = 19  # characters: what is longer has more than 64 bits
 FIRST_VERSION = 1  # of logs that do not say it
 # what an event with odd values may cause where it is used; `ValidationError` is a ValueError
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -64,17 +66,17 @@ def read_event_objects(path: Path) -> Iterator[events.Event]:
 def event_lines(path: Path) -> Iterator[bytes]:
     """The lines of a log; one that is too long to be an event comes in pieces, which cannot be read."""
     with open(path, "rb") as file:
-        while line := file.readline(LARGEST_LINE):
+        while file.tell() < LARGEST_LOG and (line := file.readline(LARGEST_LINE)):
             yield line
 
 
 def parse_event(line: bytes) -> events.Event | None:
     """The event in a line; None if it is of a kind that is not known here. Raises one of `UNREADABLE`."""
-    fields = json.loads(line, parse_constant=_finite, parse_float=_finite)
+    fields = json.loads(line, parse_constant=read_finite, parse_float=read_finite, parse_int=_whole)
     name = fields.pop("event")
     kind = _kinds().get(name)
     if kind is None:
-        _finite(fields["timestamp"])
+        read_finite(fields["timestamp"])
         return None
     known = {each.name for each in dataclasses.fields(kind)}
     fields = {key: value for key, value in fields.items() if key in known}
@@ -83,17 +85,14 @@ def parse_event(line: bytes) -> events.Event | None:
     return _adapter(name).validate_python(fields)
 
 
-def _finite(word: str) -> float:
-    value = float(word)
-    if not math.isfinite(value):
-        raise ValueError(f"{word} is no number")
-    return value
+def _whole(word: str) -> int:
+    return read_integer(word, LONGEST_INTEGER)
 
 
 def _run_started(fields: dict[str, Any]) -> events.RunStarted:
     """Its options are in the form of the summary."""
     return events.RunStarted(
-        timestamp=_finite(fields["timestamp"]),
+        timestamp=read_finite(fields["timestamp"]),
         options=RunOptions.model_validate(fields["options"]),
         chunks=str(fields["chunks"]),
         output=str(fields["output"]),

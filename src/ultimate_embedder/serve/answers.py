@@ -15,6 +15,7 @@ from ultimate_embedder.terminal import printable, valid_unicode
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
 TOO_LARGE, WRONG_TYPE, MISDIRECTED, FAILED, UNAVAILABLE = 413, 415, 421, 500, 503
+LONGEST_MESSAGE = 4000
 WRITE_JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
@@ -37,16 +38,21 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
     return Response(orjson.dumps(content, option=WRITE_JSON), status, headers, "application/json")
 
 
+def shortened(message: str) -> str:
+    """A message without most of what a client may have made it long with."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} …"
+
+
 def error_answer(error: ApiError, headers: Headers) -> Response:
     """An error as clients of OpenAI expect it; a small page for a browser that was sent here."""
+    told = shortened(error.message)  # texts of requests and of outputs may be in it
     if "text/html" in headers.get("accept", ""):
-        words = f"<h1>{error.status}</h1><p>{escaped(error.message)}</p>"
+        words = f"<h1>{error.status}</h1><p>{escaped(told)}</p>"
         page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{error.status}</title>{words}'
         return HTMLResponse(page, error.status, error.headers)
     kind = "server_error" if error.status >= FAILED else "invalid_request_error"
-    # texts of requests and of outputs may be in a message
-    message = printable(valid_unicode(error.message))
-    content = {"message": message, "type": kind, "param": error.param, "code": error.code}
+    message = printable(valid_unicode(told))
+    content = {"message": message, "type": kind, "param": error.param and shortened(error.param), "code": error.code}
     return json_answer({"error": content}, error.status, error.headers)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import time
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
@@ -172,13 +173,14 @@ def _too_large() -> ApiError:
 def _bounded(receive: Receive) -> Receive:
     """The same body, but no more of it than is allowed, and not for ever."""
     received, over = 0, False
+    deadline = time.monotonic() + SLOWEST_BODY_S  # of the whole: a byte now and then is no progress
 
     async def read() -> Message:
         nonlocal received, over
         if over:  # from now on it is about whether the client is still there
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), SLOWEST_BODY_S)
+            message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
         except asyncio.TimeoutError:
             raise ApiError(408, f"The body did not arrive within {SLOWEST_BODY_S:g} s.", code="too_slow") from None
         received += len(message.get("body", b""))

@@ -16,6 +16,7 @@ import uvicorn
 from ultimate_embedder.output import open_output
 from ultimate_embedder.serve.address import bind
 from ultimate_embedder.serve.app import Site, make_app
+from ultimate_embedder.serve.connection import Connection
 from ultimate_embedder.serve.options import ServeConfig
 
 MOST_CONNECTIONS = 200
@@ -48,10 +49,11 @@ class Server(uvicorn.Server):
     def __init__(self, site: Site, listener: socket.socket, started: Callable[[], None]) -> None:
         settings = uvicorn.Config(
             make_app(site),
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # its warnings are about clients, and any client can cause them
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -22,6 +22,8 @@ from ultimate_embedder.serve.worker import Worker
 FIELDS = ("question", "top", "collection", "using", "fusion", "weights", "candidates", "filter", "rerank")
 MOST_HITS = 1000
 MOST_CANDIDATES = 10_000
+MOST_CONDITIONS = 100  # of a filter: each is looked for in the payloads, one after the other
+MOST_VALUES = 10_000  # of all conditions
 MOST_OPEN = 8  # a shard that is open has a copy on disk
 
 
@@ -56,6 +58,7 @@ class Searching:
             known = ", ".join(FIELDS)
             raise ApiError(BAD_REQUEST, f"There is no field {unknown[0]!r}. The fields are: {known}.", param=unknown[0])
         given = {name: value for name, value in fields.items() if value is not None}
+        _refuse_large_filter(given.get("filter"))
         for name, most in (("top", MOST_HITS), ("candidates", MOST_CANDIDATES)):
             if isinstance(given.get(name), int) and given[name] > most:
                 raise ApiError(BAD_REQUEST, f"{name!r} is {most:,} at most.", param=name)
@@ -66,12 +69,12 @@ class Searching:
             given["rerank"] = self.reranker
         try:
             config = make_search_config(self._output.folder, given.pop("question", ""), **given)
-            for name in config.place.collections:  # each must be one, before its name becomes a path
+            names = tuple(dict.fromkeys(config.place.collections))  # the same one twice would be opened twice
+            for name in names:  # each must be one, before its name becomes a path
                 self._output[name]
         except UsageError as error:
             raise ApiError(BAD_REQUEST, as_fields(str(error))) from error
-        place = dataclasses.replace(self._place, collections=config.place.collections)
-        return dataclasses.replace(config, place=place)
+        return dataclasses.replace(config, place=dataclasses.replace(self._place, collections=names))
 
     def _searcher(self, config: SearchConfig) -> Searcher:
         names = config.place.collections
@@ -86,6 +89,16 @@ class Searching:
             known = stamp, Searcher(config.place, self._encoders.states, self._encoders.models())
         self._open[names] = known
         return known[1]
+
+
+def _refuse_large_filter(given: Any) -> None:
+    """The engine keeps all threads waiting while it works, so it must not be given work for minutes."""
+    conditions = given if isinstance(given, list | dict) else [given]
+    values = given.values() if isinstance(given, dict) else conditions
+    count = sum(len(each) if isinstance(each, list) else str(each).count(",") + 1 for each in values)
+    if len(conditions) > MOST_CONDITIONS or count > MOST_VALUES:
+        message = f"'filter' has {MOST_CONDITIONS} conditions and {MOST_VALUES:,} values at most."
+        raise ApiError(BAD_REQUEST, message, param="filter")
 
 
 def as_fields(message: str) -> str:

@@ -15,7 +15,7 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.find import SCORE_FUSIONS, Hit, Hits, SearchRequest, read_recorded
 from ultimate_embedder.markup import escaped
 from ultimate_embedder.output import Output
-from ultimate_embedder.serve.answers import ApiError
+from ultimate_embedder.serve.answers import ApiError, shortened
 from ultimate_embedder.serve.pages import page
 from ultimate_embedder.serve.search import Searching
 from ultimate_embedder.serve.worker import Worker
@@ -94,7 +94,7 @@ class SearchPage:
             config = await run_in_threadpool(self._searching.read, _fields(asked, way))
             return Column(way, await self._worker.run(lambda: self._searching.search(config)))
         except ApiError as error:
-            return Column(way, problem=error.message)
+            return Column(way, problem=shortened(error.message))
 
 
 def _fields(asked: QueryParams, way: str) -> dict[str, Any]:

@@ -33,12 +33,14 @@ class Clock:
         return self.now
 
 
-def facts(name: str = "cpu", *, has_ceiling: bool = False, dtype: str = "float32", **changed: str) -> NodeFacts:
+def facts(
+    name: str = "cpu", *, has_ceiling: bool = False, dtype: str = "float32", version: dict[str, str] | None = None
+) -> NodeFacts:
     memory = MemorySnapshot(name, 1 << 30, 1 << 30, 0, 0, 0, 0, 0, 1 << 30)
     device = RemoteDeviceFacts(
         DeviceFacts(name, "a chip", 1, 1 << 30, 1 << 30), memory, has_ceiling, "all of it", None, dtype
     )
-    return NodeFacts("host", 1, {**versions(), **changed}, (device,), 1, 0.0)
+    return NodeFacts("host", 1, {**versions(), **(version or {})}, (device,), 1, 0.0)
 
 
 def vectors_of(unit: Unit) -> np.ndarray:

@@ -223,7 +223,7 @@ def test_where_no_node_can_load_the_model_its_error_is_that_of_the_run() -> None
 
 @pytest.mark.parametrize("name", ["python", "ray", "ultimate-embedder"])
 def test_another_version_is_refused_with_the_difference(name: str) -> None:
-    run = Run([FakeNode("a", facts=facts(**{name: "0.0.1"})), FakeNode("b")]).go()
+    run = Run([FakeNode("a", facts=facts(version={name: "0.0.1"})), FakeNode("b")]).go()
     run.check()
     assert f"{name} is 0.0.1 there and {versions()[name]} here" in run.roster.refusals["node-1"]
 

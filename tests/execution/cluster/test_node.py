@@ -21,7 +21,15 @@ from ultimate_embedder.execution.cluster.node import Node
 from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Unit, cut_units
-from ultimate_embedder.models import Receiver, find_shipped, list_files, load_encoder, read_piece, resolve_model
+from ultimate_embedder.models import (
+    ModelFile,
+    Receiver,
+    find_shipped,
+    list_files,
+    load_encoder,
+    read_piece,
+    resolve_model,
+)
 from ultimate_embedder.options import make_config
 from ultimate_embedder.planning import PassPlan, Rows, plan_passes
 from ultimate_embedder.types import ResolvedModel
@@ -144,7 +152,7 @@ class FilesHere:
     def __init__(self, model: ResolvedModel) -> None:
         self._model = model
 
-    def files(self):  # type: ignore[no-untyped-def]
+    def files(self) -> list[ModelFile]:
         return list_files(self._model.path)
 
     def piece(self, name: str, offset: int) -> bytes:
@@ -238,6 +246,7 @@ def test_events_of_a_node_carry_its_name_and_our_time(config: RunConfig) -> None
     renamed = of_node(event, "node-3", clock_ahead_s=100.0)
     assert isinstance(renamed, BatchEncoded)
     assert (renamed.device, renamed.memory.device) == ("node-3/cpu", "node-3/cpu")
+    assert event.began is not None
     assert renamed.began == event.began - 100
     assert renamed.lease_id == f"node-3/{event.lease_id}"
     warned = of_node(Warned(message="it is hot"), "node-3")

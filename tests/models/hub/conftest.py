@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import socket
@@ -32,6 +33,20 @@ from ultimate_embedder.cli import main
 
 OTHER_FORMATS = ("onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "pytorch_model.bin")
 OLD_CLIENT = "1.11.0"
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineHere(Machine):
+    """A machine whose command line runs in this process, where torch is loaded already."""
+
+    run_here: RunHere
+
+    def run(self, *arguments: object, **variables: str) -> Result:
+        with pytest.MonkeyPatch.context() as patched:
+            use_hub_here(self.hub, self.folder, patched)
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            return self.run_here([*map(str, arguments), "--cache-dir", str(self.cache)])
 
 
 @pytest.fixture
@@ -68,6 +83,17 @@ def hub() -> Iterator[HubServer]:
 @pytest.fixture
 def machine(tmp_path: Path, hub: HubServer) -> Machine:
     return Machine(tmp_path, hub.url)
+
+
+@pytest.fixture
+def machine_here(tmp_path: Path, hub: HubServer, run_here: RunHere) -> MachineHere:
+    return MachineHere(tmp_path, hub.url, run_here)
+
+
+@pytest.fixture
+def dead_here(tmp_path: Path, run_here: RunHere) -> MachineHere:
+    """A machine whose hub does not answer."""
+    return MachineHere(tmp_path, dead(), run_here)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.hub.conftest import MachineHere
 from tests.support.hub_here import use_hub_here
 from tests.support.hub_server import HubServer, dead
 from tests.support.machine import (
@@ -20,13 +21,13 @@ from tests.support.machine import (
 
 
 def test_a_warm_start_asks_nothing_and_does_not_notice_a_moved_commit(
-    cold: ColdRun, machine: Machine, hub: HubServer, model: Path, reference: np.ndarray, tmp_path: Path
+    cold: ColdRun, machine_here: MachineHere, hub: HubServer, model: Path, reference: np.ndarray, tmp_path: Path
 ) -> None:
     hub.publish(HUB_ID, moved(model, tmp_path / "moved"))
-    (entry,) = machine.with_cache_of(cold.machine).embed().models
+    (entry,) = machine_here.with_cache_of(cold.machine).embed().models
     assert hub.requests == []
     assert (entry["source"], entry["revision"], entry["retries"]) == ("cache", cold.commit, 0)
-    assert_same_vectors(machine.vectors(), reference)
+    assert_same_vectors(machine_here.vectors(), reference)
 
 
 @pytest.mark.usefixtures("no_sockets")
@@ -57,7 +58,7 @@ def test_a_dead_hub_does_not_disturb_a_warm_start(
     assert_same_vectors(machine.vectors(), reference)
 
 
-def test_a_pull_of_a_cached_model_asks_nothing(cold: ColdRun, machine: Machine, hub: HubServer) -> None:
-    done = machine.with_cache_of(cold.machine).pull()
+def test_a_pull_of_a_cached_model_asks_nothing(cold: ColdRun, machine_here: MachineHere, hub: HubServer) -> None:
+    done = machine_here.with_cache_of(cold.machine).pull()
     assert done.code == 0, done.err
     assert hub.requests == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.models.hub.conftest import OTHER_FORMATS
+from tests.models.hub.conftest import OTHER_FORMATS, MachineHere
 from tests.support.hub_server import HubServer
 from tests.support.machine import (
     HUB_ID,
@@ -39,21 +39,21 @@ def test_only_the_needed_files_are_fetched(cold: ColdRun, model: Path) -> None:
 
 
 def test_a_part_of_the_model_that_is_a_pickle_is_fetched_only_if_the_model_is_trusted(
-    machine: Machine, hub: HubServer, model: Path, tmp_path: Path
+    machine_here: MachineHere, hub: HubServer, model: Path, tmp_path: Path
 ) -> None:
     mixed = Path(shutil.copytree(model, tmp_path / "mixed"))
     (mixed / "2_Dense").mkdir()
     (mixed / "2_Dense" / "config.json").write_text("{}")
     (mixed / "2_Dense" / "pytorch_model.bin").write_bytes(b"weights that only this file has")
     commit = hub.publish(HUB_ID, mixed)
-    refused = machine.pull()
+    refused = machine_here.pull()
     assert refused.code == 1
     for words in ("2_Dense/pytorch_model.bin", "pickle", "safetensors", f"--trust-remote-code {KEY}"):
         assert words in refused.err
     assert hub.asked("resolve") == []
-    done = machine.pull("--trust-remote-code", KEY)
+    done = machine_here.pull("--trust-remote-code", KEY)
     assert done.code == 0, done.err
-    assert (machine.snapshot(commit) / "2_Dense" / "pytorch_model.bin").is_file()
+    assert (machine_here.snapshot(commit) / "2_Dense" / "pytorch_model.bin").is_file()
 
 
 def test_a_pull_goes_where_it_is_told(machine: Machine, hub: HubServer, model: Path) -> None:

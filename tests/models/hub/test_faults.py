@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.hub.conftest import MachineHere
 from tests.support.hub_server import Fault, HubServer
 from tests.support.machine import (
     GET_WEIGHTS,
@@ -33,22 +34,22 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_pull_recovers(machine: Machine, hub: HubServer, model: Path, fault: str) -> None:
+def test_a_pull_recovers(machine_here: MachineHere, hub: HubServer, model: Path, fault: str) -> None:
     commit = hub.publish(HUB_ID, model)
     expected, reason = FAULTS[fault]
     hub.faults = [injected := dataclasses.replace(expected)]
-    done = machine.pull(**SHORT_TIMEOUTS if fault == "hang" else {})
+    done = machine_here.pull()
     assert done.code == 0, done.err
     assert injected.times == 0
-    assert_holds(machine.snapshot(commit), model)
+    assert_holds(machine_here.snapshot(commit), model)
     assert len(done.retries) >= expected.times, done.err
     assert all(reason in line for line in done.retries)
 
 
-def test_retry_after_is_honoured(machine: Machine, hub: HubServer, model: Path) -> None:
+def test_retry_after_is_honoured(machine_here: MachineHere, hub: HubServer, model: Path) -> None:
     hub.publish(HUB_ID, model)
     hub.faults = [Fault(GET_WEIGHTS, status=429, retry_after="1")]
-    done = machine.pull()
+    done = machine_here.pull()
     assert done.code == 0, done.err
     refused, again = hub.asked(GET_WEIGHTS)
     assert (refused.status, again.status) == (429, 200)
@@ -94,11 +95,11 @@ def test_the_client_of_kaggle_recovers_from_every_fault(
 
 @pytest.mark.parametrize("where", ["GET /api/models", GET_WEIGHTS])
 def test_a_hub_that_never_recovers_ends_in_a_clear_error(
-    machine: Machine, hub: HubServer, model: Path, where: str
+    machine_here: MachineHere, hub: HubServer, model: Path, where: str
 ) -> None:
     hub.publish(HUB_ID, model)
     hub.faults = [Fault(where, status=500, times=1000)]
-    done = machine.pull(**IMPATIENT)
+    done = machine_here.pull(**IMPATIENT)
     assert_gave_up_in_time(done)
     assert (done.code, "Traceback" in done.err) == (1, False)
     assert done.retries

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.hub.conftest import OLD_CLIENT
+from tests.models.hub.conftest import OLD_CLIENT, MachineHere
 from tests.support.clock import HANG_S, wait_until
 from tests.support.hub_server import Fault, HubServer
 from tests.support.machine import (
@@ -15,12 +15,12 @@ from tests.support.machine import (
     KEY,
     WEIGHTS,
     Machine,
-    RunHere,
     assert_holds,
 )
+from tests.support.slow import slow
 
 
-@pytest.mark.parametrize(("client", "then"), [("installed", ""), ("installed", "503"), (OLD_CLIENT, "")])
+@pytest.mark.parametrize(("client", "then"), [("installed", "503"), slow("installed", ""), (OLD_CLIENT, "")])
 def test_a_large_file_that_was_cut_is_resumed(
     machine: Machine, hub: HubServer, large: Path, client: str, then: str, request: pytest.FixtureRequest
 ) -> None:
@@ -35,7 +35,7 @@ def test_a_large_file_that_was_cut_is_resumed(
 
 
 def test_an_interrupted_download_is_no_cached_model(
-    machine: Machine, run_here: RunHere, hub: HubServer, model: Path
+    machine: Machine, machine_here: MachineHere, hub: HubServer, model: Path
 ) -> None:
     commit = hub.publish(HUB_ID, model)
     hub.faults = [Fault(GET_WEIGHTS, truncate=400_000, delay_s=HANG_S)]
@@ -44,23 +44,25 @@ def test_an_interrupted_download_is_no_cached_model(
     killed.kill()
     killed.communicate()
 
-    offline = run_here(machine.embedding("--offline", "--cache-dir", machine.cache))
+    offline = machine_here.embed("--offline")
     assert offline.code == 1
     for words in (KEY, WEIGHTS, "ultimate-embedder models pull"):
         assert words in offline.err
     assert not (machine.folder / "out" / "docs").exists()
-    assert machine.run("models", "verify", KEY).code == 1
+    assert machine_here.run("models", "verify", KEY).code == 1
 
-    online = machine.pull()
+    online = machine_here.pull()
     assert online.code == 0, online.err
     assert_holds(machine.snapshot(commit), model)
 
 
-def test_two_pulls_at_once_do_not_get_in_each_others_way(machine: Machine, hub: HubServer, model: Path) -> None:
+def test_two_pulls_at_once_do_not_get_in_each_others_way(
+    machine: Machine, machine_here: MachineHere, hub: HubServer, model: Path
+) -> None:
     commit = hub.publish(HUB_ID, model)
     hub.faults = [Fault(GET_WEIGHTS, delay_s=0.5, times=2)]
     both = [machine.start("models", "pull", KEY) for _ in range(2)]
     said = [process.communicate(timeout=HANG_S) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert_holds(machine.snapshot(commit), model)
-    assert machine.run("models", "verify", KEY).code == 0
+    assert machine_here.run("models", "verify", KEY).code == 0

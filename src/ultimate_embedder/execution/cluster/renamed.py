@@ -17,7 +17,7 @@ def of_node(event: Event, node: str, clock_ahead_s: float = 0.0) -> Event | None
         return None
     given = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
     changed: dict[str, Any] = {"timestamp": event.timestamp - clock_ahead_s}
-    if "began" in given:
+    if given.get("began") is not None:
         changed["began"] = given["began"] - clock_ahead_s
     if "device" in given:
         changed["device"] = device_of(node, given["device"])

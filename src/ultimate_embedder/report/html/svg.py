@@ -23,11 +23,15 @@ class Scale:
 
     def x(self, at: float) -> str:
         """A place on the axis of time."""
-        return _short(max(0.0, min(1.0, at / self.end)) * WIDTH)
+        return _short(_share(at, self.end) * WIDTH)
 
     def y(self, value: float) -> str:
         """A height; SVG counts downwards."""
-        return _short(HEIGHT - max(0.0, min(1.0, value / self.top)) * HEIGHT)
+        return _short(HEIGHT - _share(value, self.top) * HEIGHT)
+
+
+def _share(part: float, whole: float) -> float:
+    return max(0.0, min(1.0, part / whole)) if whole > 0 else 0.0
 
 
 def _short(value: float) -> str:
@@ -67,7 +71,7 @@ def plot(shapes: str, label: str, scale: Scale, sides: Mapping[float, str], heig
     """A plot with a title for readers of the screen, and words at heights of its left side."""
     lines = "".join(f"M0 {scale.y(at)}H{WIDTH}" for at in sides)
     words = "".join(
-        f'<span class="side" style="bottom:{min(1.0, at / scale.top):.2%}">{text(word)}</span>'
+        f'<span class="side" style="bottom:{_share(at, scale.top):.2%}">{text(word)}</span>'
         for at, word in sides.items()
     )
     return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ultimate_embedder.events import Event
-from ultimate_embedder.report.replay import UNREADABLE, parse_event
+from ultimate_embedder.report.replay import LARGEST_LOG, UNREADABLE, parse_event
 
 BLOCK_BYTES = 1 << 20
 LARGEST_LINE = 2 << 20  # events have some kilobytes
@@ -53,7 +53,7 @@ class Follower:
         if descriptor is None:
             return
         try:
-            while block := _read_at(descriptor, BLOCK_BYTES, self._offset):
+            while self._offset < LARGEST_LOG and (block := _read_at(descriptor, BLOCK_BYTES, self._offset)):
                 if self._offset < HEAD_BYTES:
                     self._head = (self._head + block)[:HEAD_BYTES]
                 self._offset += len(block)
