@@ -137,6 +137,17 @@ def test_each_node_has_its_own_lease_of_a_model() -> None:
     assert by_name["node-3/cuda:0"] == ()
 
 
+def test_the_lease_of_a_node_ends_when_it_is_lost() -> None:
+    devices = {each.device: each for each in summarised(cluster_run()).devices}
+    assert devices["node-2/cuda:1"].leased_seconds == 2.5
+    assert devices["node-1/cuda:1"].leased_seconds == 0.0, "it goes on"
+    drawing = Drawing(Curves(cluster_run()[0].timestamp, 20.0))
+    for event in cluster_run():
+        drawing.take(event)
+    lanes = drawing.finish().lanes
+    assert [(span.begin, span.end) for span in lanes["node-2/cuda:1"].leases["minilm"]] == [(3.5, 6.0), (9.5, 20.0)]
+
+
 def test_the_page_has_a_section_of_nodes_and_lanes_by_node() -> None:
     told = [*cluster_run(), joined("node-5", 11.0, host=EVIL), refused("node-6", 12.0, EVIL)]
     drawing = Drawing(Curves(told[0].timestamp, 20.0))
@@ -147,6 +158,9 @@ def test_the_page_has_a_section_of_nodes_and_lanes_by_node() -> None:
     assert "2 x Tesla T4" in page
     assert f"lost: {LOST}" in page
     assert EVIL not in page
+    assert "node-2 was lost 1 time" in page
+    assert "node-4 was refused" in page
+    assert "Read it; nothing else is known" not in page
     places = [page.index(f"<h3>{name} ") for name in ("node-1/cuda:0", "node-2/cuda:0", "node-3/cuda:0")]
     assert places == sorted(places)
 

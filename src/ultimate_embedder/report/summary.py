@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ultimate_embedder import events
+from ultimate_embedder.execution import NODE_LOST
 from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
 from ultimate_embedder.report.nodes import NodeTotals
@@ -38,7 +39,7 @@ from ultimate_embedder.summary import (
     TelemetrySummary,
 )
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import ExportedFile, RejectedGroup
+from ultimate_embedder.types import ExportedFile, RejectedGroup, node_of
 
 MOST_LEASES = 10_000  # of a collection; events.jsonl has all
 SLOWEST = 8
@@ -241,6 +242,13 @@ class SummaryBuilder:
                 f"{event.model} left on the device after its lease ended: {'; '.join(event.leftovers)}"
             )
 
+    def _end_leases(self, node: str, timestamp: float) -> None:
+        """A node that is lost releases nothing."""
+        for lease_id in [each for each in self._lease_began if node_of(each) == node]:
+            seconds = max(0.0, timestamp - self._lease_began.pop(lease_id))
+            for name, device in self._devices.items():
+                device.leased_seconds += seconds if node_of(name) == node else 0.0
+
     def _model_evicted(self, event: events.ModelEvicted) -> None:
         if self.summary.collections:  # of a model kept between collections: listed under the latest one
             latest = self.summary.collections[-1].collection
@@ -358,6 +366,8 @@ class SummaryBuilder:
 
     def _mitigated(self, event: events.Mitigated) -> None:
         self._nodes.mitigate(event)
+        if event.kind == NODE_LOST.kind:
+            self._end_leases(str(event.details.get("device")), event.timestamp)
         self.summary.nodes = self._nodes.listed
         if event.collection is None:  # a node that is lost before there is anything to do
             return

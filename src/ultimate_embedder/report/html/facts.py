@@ -12,7 +12,7 @@ from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
 from ultimate_embedder.types import is_cpu
 
-About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
+About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "node", "warning"]
 Facts = dict[str, Any]
 OUT_OF_MEMORY = "oom"  # all steps of the ladder together
 IDLE_DEVICE = 0.25  # share of the time of encoding
@@ -30,6 +30,7 @@ def find_facts(summary: RunSummary, *, ended: bool) -> dict[About, list[Facts]]:
         "pass": [_pass(each, one) for each in summary.collections for one in each.passes],
         "mitigation": [each for each in _mitigations(summary) if each["kind"] not in told],
         "device": devices,
+        "node": list(_nodes(summary)),
         "warning": list(_warnings(summary)),
     }
 
@@ -151,7 +152,24 @@ def _devices(summary: RunSummary) -> Iterator[Facts]:
         }
 
 
+def _nodes(summary: RunSummary) -> Iterator[Facts]:
+    for each in summary.nodes:
+        yield {
+            "name": each.node,
+            "address": each.address,
+            "refused": each.refused.rstrip(".") if each.refused is not None else None,
+            "lost": each.lost,
+            "times": counted(each.lost, "time"),
+            "reason": each.losses[-1].reason.rstrip(".") if each.losses else "No reason is recorded",
+        }
+
+
 def _warnings(summary: RunSummary) -> Iterator[Facts]:
-    yield from ({"where": "The run", "message": message} for message in summary.warnings)
-    for each in summary.collections:
-        yield from ({"where": each.collection, "message": message} for message in each.warnings)
+    # what became of nodes has rules of its own
+    known = [f"{each.node} was lost (" for each in summary.nodes if each.lost]
+    known += [f"{each.node} ({each.address}) was refused: " for each in summary.nodes if each.refused is not None]
+    said = [("The run", message) for message in summary.warnings]
+    said += [(each.collection, message) for each in summary.collections for message in each.warnings]
+    for where, message in said:
+        if not message.startswith(tuple(known)):
+            yield {"where": where, "message": message}
