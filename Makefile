@@ -14,7 +14,7 @@ SLOW_OPTIONS := -q --strict-markers -m slow
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -145,6 +145,9 @@ bench-quick: $(STAMP)  ## the same with few texts and few peers, in under 3 minu
 
 scale: $(STAMP)  ## how time and memory grow from 1,000 to 100,000 generated chunks
 	$(BIN)/python benchmarks/scale.py
+
+scale-out: $(STAMP)  ## the tables of docs/scale.md: a billion chunks on 10, 100 and 1,000 cards, simulated
+	$(BIN)/python benchmarks/scale_out.py --write
 
 clean:
 	rm -rf $(VENV) build

@@ -91,6 +91,7 @@ def plan(
     calibrate: bool = False,
     price_per_hour: float | None = None,
     session: str | float = SESSION,
+    nodes: int | None = None,
     **options: Any,
 ) -> Plan:
     """What embedding `chunks` into `output` will take: tokens, memory, disk, time, cost. Nothing is computed.
@@ -98,7 +99,7 @@ def plan(
     `options` are those of `embed`: models, mode, precision, max_tokens and so on. Weights of models are not needed.
     Without `output` nothing counts as stored; with it, the plan is written there for the next `embed` to compare with.
     """
-    own = make_plan_options(gpus=gpus, calibrate=calibrate, price_per_hour=price_per_hour, session=session)
+    own = make_plan_options(gpus=gpus, calibrate=calibrate, price_per_hour=price_per_hour, session=session, nodes=nodes)
     asked = ask_for_plan(chunks, output, options_by_name(options, make_config, "plan"), own)
     return plan_and_store(asked, quiet=asked.run.quiet)
 

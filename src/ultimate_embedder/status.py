@@ -13,6 +13,7 @@ from ultimate_embedder.models import model_name
 from ultimate_embedder.output import PASS_NAME, CollectionOutput, PassOutput, open_output
 from ultimate_embedder.state import Damaged
 from ultimate_embedder.summary import RunSummary
+from ultimate_embedder.terminal import counted
 from ultimate_embedder.vectors import Ledger, read_ledger
 
 
@@ -66,6 +67,20 @@ def output_uploads(folder: Path) -> list[UploadStatus]:
         for each in uploads if isinstance(uploads, tuple) else ():
             found.append(UploadStatus(collection.name, each, each.sha256 == checksum))
     return found
+
+
+def output_nodes(folder: Path) -> Iterator[str]:
+    """What the last run says of each node of its cluster, in words."""
+    summary, _ = open_output(folder).try_summary()
+    for node in summary.nodes if summary is not None else ():
+        devices = counted(len(node.devices), "device")
+        words = [
+            f"{counted(node.texts, 'text')} on {devices}" if node.joined_at is not None else "it did not take part"
+        ]
+        words += [f"lost {counted(node.lost, 'time')}"] if node.lost else []
+        words += [f"last: {node.losses[-1].reason}"] if node.losses else []
+        words += [f"refused: {node.refused}"] if node.refused is not None else []
+        yield f"{node.node} ({node.address}): {'; '.join(words)}"
 
 
 def _stored(collection: CollectionOutput, stored: PassOutput, summary: RunSummary | None) -> PassStatus:

@@ -8,7 +8,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from ultimate_embedder.config import FieldChoice
 from ultimate_embedder.markup import html_table
-from ultimate_embedder.types import FieldsUsed, SparseFacts, Status, VectorKind, VectorSpec
+from ultimate_embedder.types import DeviceFacts, FieldsUsed, SparseFacts, Status, VectorKind, VectorSpec
 
 DUPLICATE_IDS = AliasChoices("duplicate_ids", "repeated_ids")  # earlier versions wrote repeated_ids
 
@@ -152,7 +152,10 @@ class PassSummary(_Part):
     dim: int = Field(0, description="0 for sparse vectors")
     texts: int = Field(description="distinct texts in the collection")
     stored_texts: int = Field(description="texts that already had a vector before the run")
-    encoded_texts: int = Field(0, description="texts that this run encoded")
+    encoded_texts: int = Field(
+        0,
+        description="texts that this run encoded; those of a lost node may count twice, as others do them again",
+    )
     stored_chunks: int = Field(0, description="chunks that had a vector from this model when the pass ended")
     batches: int = 0
     reduced_batches: int = Field(0, description="batches that were run in parts, as memory had no room for all rows")
@@ -284,12 +287,45 @@ class DeviceSummary(_Part):
     device: str
     total_bytes: int
     ceiling_bytes: int
-    ceiling_reason: str = Field(description="what set the ceiling: an option, a default, or a margin below the total")
+    ceiling_reason: str = Field(
+        "", description="what set the ceiling: an option, a default, or a margin below the total; empty if not known"
+    )
     capability: tuple[int, int] | None = Field(None, description="compute capability of a card")
     peak_bytes: int = Field(0, description="the most that was reserved or used by others, during a batch")
     batches: int = 0
     forward_seconds: float = Field(0.0, description="that it computed; of all its workers together, on a CPU")
     leased_seconds: float = Field(0.0, description="that models had it, by leases that have ended")
+
+
+class NodeLoss(_Part):
+    """The process on a node was gone, or of no use."""
+
+    timestamp: float
+    reason: str
+    texts: int = Field(0, description="that it had, and that other nodes had to do")
+
+
+class NodeSummary(_Part):
+    """A node of the cluster that the run was on; numbers are of this run."""
+
+    node: str = Field(description="such as node-2; nodes are numbered in the order in which they are found")
+    node_id: str = Field("", description="what the cluster calls it")
+    address: str = ""
+    host: str = Field("", description="its name for itself; empty if it never said it")
+    cores: int = Field(0, description="that the run had there")
+    devices: list[DeviceFacts] = Field(default_factory=list, description="by their names in this summary")
+    dtype: str = Field("", description="number format that it computes in")
+    versions: dict[str, str] = Field(default_factory=dict, description="of Python and of packages there")
+    differs: list[str] = Field(
+        default_factory=list, description="versions that may change the last digits of its vectors"
+    )
+    joined_at: float | None = Field(None, description="seconds since 1970; null if it never took part")
+    lost: int = Field(0, description="how often its process was lost; it was started again if the node was there")
+    losses: list[NodeLoss] = Field(default_factory=list, description="the first of them")
+    refused: str | None = Field(None, description="why it may not take part, or not any longer")
+    texts: int = Field(0, description="that it encoded; what was lost with it others have encoded again")
+    batches: int = 0
+    tokens: int = 0
 
 
 class TelemetrySummary(_Part):
@@ -466,6 +502,7 @@ class RunSummary(_Part):
         default_factory=list, description="companions that the run went on without, as --allow-missing-companions says"
     )
     devices: list[DeviceSummary] = Field(default_factory=list)
+    nodes: list[NodeSummary] = Field(default_factory=list, description="of a cluster; empty for a run on one machine")
     slowest_batches: list[SlowBatch] = Field(default_factory=list, description="the slowest first")
     collections: list[CollectionSummary] = Field(default_factory=list)
     plan: PlanSummary | None = Field(None, description="plan and actual side by side; null if there was no plan")

@@ -330,6 +330,31 @@ class DeviceFacts:
     ceiling_bytes: int
 
 
+LONGEST_NUMBER = 10  # digits: names come from logs too
+
+
+def device_on(node: str, device: str) -> str:
+    """The name of a device of a node of a cluster: `node-2/cuda:0`."""
+    return f"{node}/{device}"
+
+
+def node_of(device: str) -> str | None:
+    """The node that a device is on; None for a device of this machine."""
+    node, slash, _ = device.partition("/")
+    return node if slash else None
+
+
+def by_node(device: str) -> tuple[str, int]:
+    """Sorts devices by their nodes, `node-10` after `node-9`; those of a node stay in their order."""
+    name, _, digits = (node_of(device) or "").rpartition("-")
+    return name, int(digits) if digits.isdecimal() and len(digits) < LONGEST_NUMBER else 0
+
+
+def is_cpu(device: str) -> bool:
+    """Whether this is the name of a CPU, here or on a node: it has no ceiling."""
+    return device.rpartition("/")[2] == "cpu"
+
+
 @dataclass(frozen=True)
 class ExportedFile:
     """One finished export: a file or a folder."""

@@ -17,6 +17,11 @@ from ultimate_embedder.options import make_config
 
 # a valid value of each option, as it is written on the command line; switches are True
 VALUES: dict[str, Any] = {
+    "engine": "ray",
+    "ray_address": "local",
+    "ray_nodes": 3,
+    "ray_wait": "20m",
+    "unit_timeout": "2m",
     "chunks": "my chunks",
     "output": "out",
     "name": "all of it",
@@ -57,7 +62,8 @@ VALUES: dict[str, Any] = {
     "log_level": "debug",
     "log_file": "run.log",
 }
-NEEDS = {"overlap": ["overlong"]}
+CLUSTER = ("ray_address", "ray_nodes", "ship_models", "shared_output")
+NEEDS = {"overlap": ["overlong"], **{name: ["engine", "ray_address"] for name in CLUSTER}}
 CONTRADICT = {"offline": "refresh_cache", "fresh": "resume_from", "skip_existing": "fresh"}
 
 

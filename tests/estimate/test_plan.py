@@ -321,3 +321,40 @@ def test_words_for_bm25_are_counted_as_the_run_counts_them(chunks: Path, tmp_pat
 def test_what_a_sparse_model_takes_is_said_to_be_missing(chunks: Path) -> None:
     made = plan(chunks, models=[bert()], gpus="cpu", sparse="splade=some/splade")
     assert any("splade (some/splade)" in note for note in made.warnings)
+
+
+def test_a_plan_for_nodes_says_throughput_cost_and_bottleneck(chunks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = plan(chunks, models=[bert()], gpus="t4x2", price_per_hour=1.0)
+    made = plan(chunks, models=[bert()], gpus="t4x2", price_per_hour=1.0, nodes=4)
+    assert alone.cluster is None
+    assert made.cluster is not None
+    assert made.cost is not None
+    assert (made.cluster.nodes, made.cluster.bottleneck, made.cluster.texts) == (4, "nodes", 81)
+    assert made.cluster.useful_nodes == 1
+    assert made.cluster.bytes_back == 81 * (4 * 32 + 17)
+    assert made.cluster.bytes_out == sum(len(text.encode()) + 16 for text in {*TEXTS, LONG})
+    assert (made.cost.machines, made.cost.price_per_hour) == (4, 1.0)
+    assert "4 nodes of 2 x Tesla T4" in made.verdict
+    assert "the bottleneck is the nodes;" in made.verdict
+    assert any("not measured" in note for note in made.warnings) == ("driver" not in made.cluster.limits)
+    assert Plan.model_validate_json(made.model_dump_json()) == made
+
+
+def test_modes_on_nodes_have_one_model_on_a_node_at_a_time(chunks: Path) -> None:
+    models = [bert(), str(tiny_model("mpnet", hidden=32, layers=2))]
+    made = plan(chunks, models=models, gpus="t4x2", nodes=1)
+    (collection,) = made.collections
+    assert collection.mode == "exclusive"
+    assert "every node works on each model in turn" in collection.mode_reason
+    fits = {each.mode: each.fits for each in collection.modes}
+    assert fits == {"exclusive": True, "sequential": True, "simultaneous": False}
+    more = plan(chunks, models=models, gpus="t4x2", nodes=2, mode="simultaneous").collections[0]
+    assert more.mode == "simultaneous"
+    assert all(each.fits for each in more.modes)
+    assert all(each.devices == ["cuda:0", "cuda:1"] for each in more.passes)
+
+
+@pytest.mark.parametrize("nodes", [0, -1, "many"])
+def test_a_number_of_nodes_that_cannot_be_is_refused(chunks: Path, nodes: Any) -> None:
+    with pytest.raises(UsageError, match="--nodes"):
+        plan(chunks, nodes=nodes)

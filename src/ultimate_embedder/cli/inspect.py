@@ -53,7 +53,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from ultimate_embedder.status import output_status, output_uploads
+    from ultimate_embedder.status import output_nodes, output_status, output_uploads
 
     passes = output_status(options.folder)
     if problem := Output(options.folder).try_summary()[1]:
@@ -72,6 +72,8 @@ def _status(options: argparse.Namespace) -> int:
         place = f"{printable(sent.upload.target)}{alias} on {printable(sent.upload.url)}"
         count = f"{sent.upload.points} points" if sent.upload.finished else "upload"
         show(f"{printable(sent.collection)}: {count} in {place}, {printable(sent.state)}", sys.stdout)
+    for words in output_nodes(options.folder):
+        show(printable(words), sys.stdout)
     return EXIT_OK
 
 

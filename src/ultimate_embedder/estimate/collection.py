@@ -12,6 +12,7 @@ from ultimate_embedder.config import RunConfig
 from ultimate_embedder.devices import DescribedDevice, describe_cpu
 from ultimate_embedder.errors import UltimateEmbedderError
 from ultimate_embedder.estimate.calibrate import Sample
+from ultimate_embedder.estimate.cluster import cluster_mode, cluster_modes
 from ultimate_embedder.estimate.counts import BatchCutting, PassCounts, TellNowAndThen, count_pass
 from ultimate_embedder.estimate.disk import TOKEN_BYTES, export_bytes, store_bytes
 from ultimate_embedder.estimate.memory import (
@@ -55,6 +56,8 @@ class Context:
     stop: StopSwitch
     sample: Sample | None = None
     """Filled with texts, if there is to be a calibration."""
+    nodes: int | None = None
+    """So many machines with these devices; None for one that is no node of a cluster."""
 
     def devices_for(self, collection: str) -> tuple[DescribedDevice, ...]:
         """The devices that a collection may use."""
@@ -257,6 +260,8 @@ class _Counting:
             return (), []
         busy = [each for each in memories if each.has_work]
         cards = [device for device in devices if device.has_ceiling]
+        if self.context.nodes is not None:
+            return self._place_on_nodes(passes, devices, self.context.nodes)
         mode, why = settle_mode(
             config.mode,
             len(passes),
@@ -271,6 +276,19 @@ class _Counting:
             stages, placed = self._place_in(other.mode, passes, devices)
             self.in_modes[other.mode] = stages, tuple(placed)
         return self._place_in(mode, passes, devices)
+
+    def _place_on_nodes(
+        self, passes: list[CountedPass], devices: Sequence[DescribedDevice], nodes: int
+    ) -> tuple[tuple[Stage, ...], list[CountedPass]]:
+        """Whatever the mode, a node has one model at a time, on all its devices."""
+        config, memories = self.context.config, [each.memory for each in passes]
+        mode, why = cluster_mode(config.mode, len(passes))
+        several = len(passes) > 1 and any(each.has_work for each in memories)
+        modes = list(cluster_modes(memories, devices, config, nodes)) if several else []
+        self._with(mode=mode, mode_reason=why, modes=modes)
+        stages, placed = self._place_in("exclusive" if len(passes) > 1 else mode, passes, devices)
+        self.in_modes.update({each.mode: (stages, tuple(placed)) for each in modes})
+        return stages, placed
 
     def _place_in(
         self, mode: str, passes: list[CountedPass], devices: Sequence[DescribedDevice]

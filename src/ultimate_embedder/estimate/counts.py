@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from ultimate_embedder.models import Encoder, padded_length
 from ultimate_embedder.planned import PlannedLength
 from ultimate_embedder.planning import BatchShape, PassPlan, Rows
 
+Texts = tuple[np.ndarray, list[str]]
+"""Keys and texts that are tokenised together."""
 Tell = Callable[[int], None]
 """Told how many texts were counted."""
 
@@ -36,6 +38,8 @@ class PassCounts:
     longest_tokens: int = 0
     lengths: tuple[PlannedLength, ...] = ()
     tokenize_seconds: float = 0.0
+    text_bytes: int = 0
+    """Of the texts, in UTF-8: what would travel to nodes."""
 
     @property
     def batches(self) -> int:
@@ -58,7 +62,8 @@ def count_pass(
 ) -> PassCounts:
     """Tokenise all texts of a pass, and cut them into batches."""
     counter = _Counter(how, pools=plan.identity.overlong == "pool")
-    for window in tokenize_windows(texts.read(rows), encoder, cutter=cutter_for(encoder, plan.identity)):
+    windows = counter.weighed(texts.read(rows))
+    for window in tokenize_windows(windows, encoder, cutter=cutter_for(encoder, plan.identity)):
         counter.add(window)
         tell(counter.texts)
     return counter.counts()
@@ -85,6 +90,13 @@ class _Counter:
         self._texts_of: Counter[int] = Counter()
         self._tokens_of: Counter[int] = Counter()
         self._seconds = 0.0
+        self._text_bytes = 0
+
+    def weighed(self, windows: Iterable[Texts]) -> Iterator[Texts]:
+        """The same texts; how large they are is counted."""
+        for keys, texts in windows:
+            self._text_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            yield keys, texts
 
     def add(self, window: Window) -> None:
         texts = window.texts
@@ -124,6 +136,7 @@ class _Counter:
             longest_tokens=self._longest,
             lengths=tuple(self._histogram()),
             tokenize_seconds=self._seconds,
+            text_bytes=self._text_bytes,
         )
 
     def _histogram(self) -> Iterator[PlannedLength]:

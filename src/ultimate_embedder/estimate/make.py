@@ -14,6 +14,7 @@ from ultimate_embedder.chunks import spooled
 from ultimate_embedder.config import RunConfig, history_path
 from ultimate_embedder.devices import DescribedDevice, MemoryLimits, describe_device, describe_gpus, open_devices
 from ultimate_embedder.estimate.calibrate import Sample, calibrate
+from ultimate_embedder.estimate.cluster import NOT_MEASURED, START_NODES_S, distributing, planned_cluster
 from ultimate_embedder.estimate.collection import Context, CountedCollection, CountedPass, Report, count_collection
 from ultimate_embedder.estimate.disk import planned_disk
 from ultimate_embedder.estimate.models import PlanModels, planned_model
@@ -36,7 +37,7 @@ from ultimate_embedder.inputs import check_collections, discover
 from ultimate_embedder.machine import available_bytes
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.planned import Plan, PlannedCost, PlannedDevice, PlannedModel, byte_size
-from ultimate_embedder.planning import Estimate, Range, cost, in_turn, plan_passes
+from ultimate_embedder.planning import DRIVER, ClusterShape, Estimate, Range, cost, in_turn, plan_passes
 from ultimate_embedder.stop import StopSwitch
 
 
@@ -101,6 +102,8 @@ class _Making:
         if models_of_sparse := [each.model for each in config.sparse if each.model]:
             names = ", ".join(models_of_sparse)
             self._notes.append(f"what --sparse splade ({names}) adds to memory, time and disk is not in the plan")
+        if config.engine == "ray" and self._asked.plan.nodes is None:
+            self._notes.append("the plan is of one machine: --nodes says how many nodes there are")
         devices = self._devices()
         models = PlanModels(config, self._emit, self._scratch)
         self._notes += models.left_out
@@ -108,7 +111,17 @@ class _Making:
             first = devices[0]
             plan_passes(config, models.chosen, first.dtype(config.precision), on_cpu=not first.has_ceiling)
         sample = Sample.empty() if self._asked.plan.calibrate else None
-        context = Context(config, devices, models, self._scratch, self._emit, self._report, self._stop, sample)
+        context = Context(
+            config,
+            devices,
+            models,
+            self._scratch,
+            self._emit,
+            self._report,
+            self._stop,
+            sample,
+            nodes=self._asked.plan.nodes,
+        )
         collections = [count_collection(each, context) for each in found.collections]
         return self._finish(begun, context, collections)
 
@@ -151,6 +164,11 @@ class _Making:
             download,
             config.hub.download_folder,
         )
+        on_nodes = [timing.time_on_nodes(one) for _, one in passes] if timing.cluster is not None else []
+        cluster = None
+        if timing.cluster is not None and None not in on_nodes:
+            cluster = planned_cluster([each for each in on_nodes if each is not None], timing.cluster)
+            self._notes += [NOT_MEASURED] if cluster.texts and DRIVER not in cluster.limits else []
         time = time_run(
             collections,
             self._starting(timing, models, [one for _, one in passes], download),
@@ -177,6 +195,7 @@ class _Making:
                 "collections": collections,
                 "disk": disk,
                 "time": time,
+                "cluster": cluster,
                 "cost": self._cost(time.total.low, time.total.high) if time.total else None,
                 "problems": problems,
                 "fits": not problems,
@@ -197,7 +216,11 @@ class _Making:
                 else:
                     self._notes.append(f"{described.name} was not calibrated: its weights are not on this machine")
         speeds = Speeds(history.passes, self._config.backend, calibrated)
-        return Timing(self._config, context.models, speeds, StageTimes(history.stages, here=here))
+        return Timing(self._config, context.models, speeds, StageTimes(history.stages, here=here), self._cluster())
+
+    def _cluster(self) -> ClusterShape | None:
+        nodes = self._asked.plan.nodes
+        return ClusterShape(nodes, self._config.shared_output) if nodes is not None else None
 
     def _models(self, context: Context, passes: Sequence[CountedPass]) -> list[PlannedModel]:
         """The models, with what they take on the oldest card."""
@@ -222,6 +245,10 @@ class _Making:
             for model in models
             if model.model in busy
         ]
+        if timing.cluster is not None:
+            sent = [model for model in models if model.model in busy]
+            starting.append(("start nodes", Estimate(START_NODES_S, "assumed")))
+            starting.append(("models to nodes", distributing(sent, timing.cluster, ship=self._config.ship_models)))
         if loads:
             starting.append(("load models", Estimate(in_turn(loads), "; ".join({each.basis: None for each in loads}))))
         return starting
@@ -230,8 +257,9 @@ class _Making:
         price = self._asked.plan.price_per_hour
         if price is None:
             return None
-        costs = cost(Range(low, high), price)
-        return PlannedCost(price_per_hour=price, low=costs.low, high=costs.high)
+        machines = self._asked.plan.nodes or 1
+        costs = cost(Range(low, high), price * machines)
+        return PlannedCost(price_per_hour=price, machines=machines, low=costs.low, high=costs.high)
 
 
 def _planned_device(device: DescribedDevice) -> PlannedDevice:

@@ -12,6 +12,7 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.stop import parse_duration
 
 PLAN = "plan"
+MOST_NODES = 100_000
 SESSION = "12h"  # of Kaggle's GPUs
 
 
@@ -23,6 +24,7 @@ class PlanOptions:
     calibrate: bool
     price_per_hour: float | None
     session_s: float
+    nodes: int | None
 
 
 def _price(value: str | float, option: str) -> float:
@@ -33,6 +35,16 @@ def _price(value: str | float, option: str) -> float:
     if not 0 <= price < math.inf:
         raise UsageError(f"{option} {value}: write what an hour of the machine costs, such as 0.35.")
     return price
+
+
+def _nodes(value: str | int, option: str) -> int:
+    try:
+        nodes = int(value)
+    except ValueError:
+        nodes = 0
+    if not 1 <= nodes <= MOST_NODES:
+        raise UsageError(f"{option} {value}: write how many machines like the described one there are, such as 4.")
+    return nodes
 
 
 def make_plan_options(
@@ -62,6 +74,16 @@ def make_plan_options(
             field="session_s",
         ),
     ] = SESSION,
+    nodes: Annotated[
+        str | int | None,
+        Option(
+            "so many such machines, as nodes of a cluster; --price-per-hour is of one of them",
+            PLAN,
+            "N",
+            default="one machine, without a cluster",
+            read=_nodes,
+        ),
+    ] = None,
 ) -> PlanOptions:
     """Turn the user's options into valid ones, or raise a `UsageError`."""
     values = read_options(make_plan_options, locals())

@@ -6,12 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import RunConfig
+from ultimate_embedder.estimate.cluster import PassOnNodes
 from ultimate_embedder.estimate.collection import CountedCollection, CountedPass
 from ultimate_embedder.estimate.models import PlanModels
 from ultimate_embedder.estimate.speed import Speeds, pass_load
 from ultimate_embedder.estimate.stages import StageTimes, in_words
 from ultimate_embedder.planned import PlannedCollection, PlannedSeconds, PlannedTime
-from ultimate_embedder.planning import Estimate, Range, count_sessions, in_turn, pass_seconds, together
+from ultimate_embedder.planning import (
+    ClusterLoad,
+    ClusterShape,
+    Estimate,
+    Range,
+    count_sessions,
+    in_turn,
+    limits_of,
+    pass_seconds,
+    slowest,
+    together,
+)
 
 HALF = ("float16", "bfloat16")
 
@@ -24,9 +36,26 @@ class Timing:
     models: PlanModels
     speeds: Speeds
     stages: StageTimes
+    cluster: ClusterShape | None = None
 
     def time_pass(self, each: CountedPass) -> Estimate | None:
-        """How long a pass takes on its devices; None if that is not known."""
+        """How long a pass takes, on its devices or on all nodes; None if that is not known."""
+        if self.cluster is None:
+            return self._time_on_devices(each)
+        found = self.time_on_nodes(each)
+        return slowest(found.limits) if found is not None else None
+
+    def time_on_nodes(self, each: CountedPass) -> PassOnNodes | None:
+        """How long one node takes for a pass, and what limits it on all; None if that is not known."""
+        one_node = self._time_on_devices(each)
+        if self.cluster is None or one_node is None:
+            return None
+        dim = each.plan.identity.dim or each.memory.encoder.dim
+        load = ClusterLoad(each.counts.texts, each.counts.text_bytes, dim)
+        return PassOnNodes(one_node, load, tuple(limits_of(one_node, load, self.cluster)))
+
+    def _time_on_devices(self, each: CountedPass) -> Estimate | None:
+        """How long a pass takes on the devices of one machine; None if that is not known."""
         placed = each.placed
         if placed is None:
             return pass_seconds(pass_load(each.counts, each.memory.encoder, (), ()), ())

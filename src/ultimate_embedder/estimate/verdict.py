@@ -19,6 +19,12 @@ from ultimate_embedder.terminal import counted
 
 TRY_HERE = " (run once on this machine, or give --calibrate)"
 NAME_THE_CARD = " (name the card, such as --gpus t4x2: no time follows from its size)"
+GB = 1e9
+BOTTLENECKS = {
+    "nodes": "the nodes",
+    "driver": "what the driver can store",
+    "network": "the network of the driver",
+}
 
 
 def model_problems(
@@ -120,7 +126,8 @@ def _where(plan: Plan) -> str:
     names = [device.hardware for device in plan.devices]
     words = [f"{names.count(name)} x {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
     modes = dict.fromkeys(each.mode for each in plan.collections if each.mode and each.mode != "single")
-    return ", ".join([" + ".join(words), *modes])
+    nodes = f"{counted(plan.cluster.nodes, 'node')} of " if plan.cluster is not None else ""
+    return ", ".join([nodes + " + ".join(words), *modes])
 
 
 def _how_long(plan: Plan, unknown: str) -> Iterator[str]:
@@ -129,6 +136,10 @@ def _how_long(plan: Plan, unknown: str) -> Iterator[str]:
         yield f"how long is not known{unknown}"
         return
     yield f"{time.total} ({time.total.basis})"
+    if plan.cluster is not None and plan.cluster.bottleneck is not None:
+        help_more = plan.cluster.bottleneck == "nodes" and plan.cluster.nodes < plan.cluster.useful_nodes
+        more = ", more of them help" if help_more else ""
+        yield f"the bottleneck is {BOTTLENECKS[plan.cluster.bottleneck]}{more}"
     low, high = time.sessions_low, time.sessions_high
     if low is None or high is None:
         yield f"starting takes longer than a session of {duration(time.session_seconds)}"
@@ -139,7 +150,8 @@ def _how_long(plan: Plan, unknown: str) -> Iterator[str]:
 
 def _cost(plan: Plan) -> Iterator[str]:
     if plan.cost is not None:
-        yield f"costs {plan.cost.low:,.2f} to {plan.cost.high:,.2f} at {plan.cost.price_per_hour:g} per hour"
+        each = f" and node, for {plan.cost.machines:,} nodes" if plan.cost.machines > 1 else ""
+        yield f"costs {plan.cost.low:,.2f} to {plan.cost.high:,.2f} at {plan.cost.price_per_hour:g} per hour{each}"
 
 
 def device_lines(devices: Sequence[PlannedDevice], collections: Sequence[CountedCollection]) -> Iterator[PlannedDevice]:

@@ -5,7 +5,14 @@ from ultimate_embedder.execution.engine import Engine, LocalEngine, open_engine
 from ultimate_embedder.execution.executor import Executor, PassWork, TextSource, VectorSink
 from ultimate_embedder.execution.fresh_process import Continuation, Ended, run_in_fresh_process
 from ultimate_embedder.execution.full_precision import known_precision
-from ultimate_embedder.execution.ladder import COMPANION_TO_CPU, FRESH_PROCESS, LADDER, MITIGATIONS, Mitigation
+from ultimate_embedder.execution.ladder import (
+    COMPANION_TO_CPU,
+    FRESH_PROCESS,
+    LADDER,
+    MITIGATIONS,
+    NODE_LOST,
+    Mitigation,
+)
 from ultimate_embedder.execution.local import LocalExecutor, WorkersLearned, memory_need
 from ultimate_embedder.execution.pass_store import open_store
 from ultimate_embedder.execution.rerank import RerankModel, RerankScores, rerank
@@ -21,6 +28,7 @@ __all__ = [
     "GUESSED_BYTES_PER_TOKEN",
     "LADDER",
     "MITIGATIONS",
+    "NODE_LOST",
     "CollectionWork",
     "Continuation",
     "Ended",

@@ -34,7 +34,7 @@ from ultimate_embedder.planning import (
     settle_mode,
 )
 from ultimate_embedder.session import Session
-from ultimate_embedder.types import VectorSpec
+from ultimate_embedder.types import VectorSpec, is_cpu
 from ultimate_embedder.vectors import EncoderFacts, PassVectors, delete_tokens, fingerprint
 
 
@@ -326,9 +326,9 @@ def _finish_pass(
     if plan.identity.dtype == "int8" and session.stop.reason is None:
         new_rows = 0 if collection.in_memory else done.rows  # one call after the other: the first is measured
         check_precision(plan, collection.name, collection.table, store, session, new_rows=new_rows)
-    planned = executor.devices_at(place.devices)
-    on_cpu = sum(rows for name, rows in done.rows_on.items() if is_cpu(name) and name not in planned)
-    if on_cpu:
+    on_cpu = sum(rows for name, rows in done.rows_on.items() if is_cpu(name))
+    # where CPUs are planned there are no cards; nodes that have joined since then have CPUs too
+    if on_cpu and not any(map(is_cpu, executor.devices_at(place.devices))):
         message = (
             f"{plan.name}: {on_cpu} of {done.rows} texts were encoded on the CPU, in fp32: no GPU had room for them. "
             "Free GPU memory, or lower --max-tokens."
@@ -341,8 +341,3 @@ def _finish_pass(
         overlong=int(store.overlong(keys).sum()),
         lost_most=find_texts(collection.table, work.events.overlong.longest),
     )
-
-
-def is_cpu(device: str) -> bool:
-    """Whether a name is that of the CPU, of this machine or of a node."""
-    return device.rpartition("/")[2] == "cpu"

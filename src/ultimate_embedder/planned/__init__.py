@@ -5,6 +5,7 @@ from ultimate_embedder.planned.schema import (
     MissingFromPlan,
     Plan,
     PlannedActivation,
+    PlannedCluster,
     PlannedCollection,
     PlannedCost,
     PlannedDevice,
@@ -18,12 +19,14 @@ from ultimate_embedder.planned.schema import (
     PlannedWords,
     byte_size,
     duration,
+    two_digits,
 )
 
 __all__ = [
     "MissingFromPlan",
     "Plan",
     "PlannedActivation",
+    "PlannedCluster",
     "PlannedCollection",
     "PlannedCost",
     "PlannedDevice",
@@ -38,5 +41,6 @@ __all__ = [
     "byte_size",
     "duration",
     "read_plan",
+    "two_digits",
     "write_plan",
 ]

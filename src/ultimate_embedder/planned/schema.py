@@ -184,10 +184,35 @@ class PlannedTime(_Part):
     sessions_high: int | None = None
 
 
+class PlannedCluster(_Part):
+    """The run on several nodes like the described machine: what each limit would take alone; they overlap."""
+
+    nodes: int
+    shared_output: bool = Field(False, description="whether nodes write vectors into the output themselves")
+    texts: int = Field(0, description="that are to be encoded, of all passes")
+    one_node: PlannedSeconds = Field(description="to encode on one such machine")
+    limits: dict[str, PlannedSeconds] = Field(
+        default_factory=dict,
+        description="encoding cannot be faster than: nodes (they compute), driver (it stores what comes back; "
+        "only where that was measured), network (of the driver)",
+    )
+    bottleneck: str | None = Field(None, description="the limit that takes longest; null if nothing is to be encoded")
+    useful_nodes: int = Field(
+        1, description="from so many on more do not help: another limit is reached, or texts are too few for them"
+    )
+    texts_per_second_low: float = 0.0
+    texts_per_second_high: float = 0.0
+    bytes_out: int = Field(0, description="texts that travel to nodes, in all passes")
+    bytes_back: int = Field(0, description="vectors that come back; only keys with shared_output")
+    bytes_out_per_text: float = 0.0
+    bytes_back_per_text: float = 0.0
+
+
 class PlannedCost(_Part):
     """What the time costs."""
 
-    price_per_hour: float
+    price_per_hour: float = Field(description="of one machine")
+    machines: int = 1
     low: float
     high: float
 
@@ -218,6 +243,7 @@ class Plan(_Part):
     collections: list[PlannedCollection] = Field(default_factory=list)
     disk: PlannedDisk | None = None
     time: PlannedTime | None = None
+    cluster: PlannedCluster | None = Field(None, description="null unless it is planned for several nodes")
     cost: PlannedCost | None = None
     fits: bool = False
     verdict: str = ""

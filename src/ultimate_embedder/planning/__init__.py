@@ -6,6 +6,18 @@ Pure; knows neither torch nor files.
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.late import late_names
+from ultimate_embedder.planning.cluster import (
+    CLUSTER_MODE,
+    DRIVER,
+    NETWORK_BYTES_PER_S,
+    ClusterLoad,
+    ClusterShape,
+    Limit,
+    bottleneck,
+    limits_of,
+    slowest,
+    useful_nodes,
+)
 from ultimate_embedder.planning.estimates import (
     NOTHING,
     Estimate,
@@ -63,7 +75,10 @@ if TYPE_CHECKING:
     from ultimate_embedder.planning.speeds import find_records, speed_of, stage_seconds
 
 __all__ = [
+    "CLUSTER_MODE",
+    "DRIVER",
     "MODES",
+    "NETWORK_BYTES_PER_S",
     "NOTHING",
     "ROOFLINE_BASIS",
     "WINDOW_ROWS",
@@ -71,9 +86,12 @@ __all__ = [
     "BatchShape",
     "CardForecast",
     "CardRoom",
+    "ClusterLoad",
+    "ClusterShape",
     "DeviceRoom",
     "Estimate",
     "Lane",
+    "Limit",
     "MemoryModels",
     "MemoryNeed",
     "Mode",
@@ -95,6 +113,7 @@ __all__ = [
     "as_candidate",
     "assign_devices",
     "batch_seconds",
+    "bottleneck",
     "choose_mode",
     "cost",
     "count_sessions",
@@ -103,13 +122,16 @@ __all__ = [
     "fp16_is_too_narrow",
     "in_turn",
     "launch_seconds",
+    "limits_of",
     "pass_seconds",
     "plan_passes",
     "plan_stages",
     "settle_mode",
+    "slowest",
     "speed_of",
     "stage_seconds",
     "together",
+    "useful_nodes",
 ]
 
 # imported on first use: --help wants the names of the modes, not numpy or what reads models

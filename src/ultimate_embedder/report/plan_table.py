@@ -5,12 +5,22 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ultimate_embedder.planned import Plan, PlannedCollection, PlannedModel, PlannedPass, PlannedSeconds, byte_size
+from ultimate_embedder.planned import (
+    Plan,
+    PlannedCluster,
+    PlannedCollection,
+    PlannedModel,
+    PlannedPass,
+    PlannedSeconds,
+    byte_size,
+    two_digits,
+)
 from ultimate_embedder.terminal import counted, printable
 from ultimate_embedder.types import VectorSpec
 
 WIDTH = 110
 BAR = 24
+LIMITS = {"nodes": "encoding on the nodes", "driver": "storing on the driver", "network": "network of the driver"}
 GUESSED = "~"
 """Before a number that is estimated."""
 Row = Sequence[str]
@@ -25,6 +35,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield from _activations(plan.models)
     if plan.devices:
         yield from _section("devices", _table(("device", "", "ceiling", "peak", "reserved", ""), _devices(plan)))
+    if plan.cluster is not None and plan.cluster.bottleneck is not None:
+        yield from _section(f"{counted(plan.cluster.nodes, 'node')} like this", list(_cluster(plan.cluster)))
     if plan.disk is not None:
         yield from _section("disk", [_disk(plan)])
     if plan.time is not None and plan.time.stages:
@@ -167,6 +179,22 @@ def _devices(plan: Plan) -> Iterator[Row]:
             )
         else:  # a run keeps no account of the host's memory beside the weights
             yield (device.name, device.hardware, byte_size(device.ceiling_bytes), "-", "-", "memory of the host")
+
+
+def _cluster(cluster: PlannedCluster) -> Iterator[str]:
+    """What encoding is limited by, and what travels."""
+    low, high = cluster.texts_per_second_low, cluster.texts_per_second_high
+    yield f"encoding: {two_digits(low)} to {two_digits(high)} texts per second; on one node {cluster.one_node}"
+    rows = []
+    for name, seconds in cluster.limits.items():
+        mark = " <- bottleneck" if name == cluster.bottleneck else ""
+        rows.append((LIMITS.get(name, name), str(seconds), f"{seconds.basis}{mark}"))
+    yield from _table(("limited by", "time", "based on"), rows)
+    yield f"more than about {counted(cluster.useful_nodes, 'node')} would not be faster"
+    back = "keys alone come back (--shared-output)" if cluster.shared_output else "come back"
+    out, per_text = f"{cluster.bytes_out_per_text:,.0f}", f"{cluster.bytes_back_per_text:,.0f}"
+    total = f"{byte_size(cluster.bytes_out)} and {byte_size(cluster.bytes_back)} in all"
+    yield f"network: {out} bytes per text go out, {per_text} {back}; {total}"
 
 
 def _disk(plan: Plan) -> str:

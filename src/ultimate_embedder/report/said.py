@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ultimate_embedder import events
+from ultimate_embedder.execution import NODE_LOST
 from ultimate_embedder.report.live.sentences import mitigation_words
 from ultimate_embedder.terminal import counted
-from ultimate_embedder.types import FieldsUsed
+from ultimate_embedder.types import FieldsUsed, is_cpu
 
 PROGRESS = (logging.INFO + logging.WARNING) // 2  # the level of what is shown if no level is asked for
 MOST_MITIGATIONS = 1000  # that are told: each kind once, unless a log is made to have more
@@ -39,6 +41,15 @@ class Speaker:
             case events.ModelLoaded():
                 dims = f"{event.dim} dims" if event.kind == "dense" else f"sparse, {event.dim} words"
                 yield f"{event.model}: {dims}, {event.dtype}, {event.max_tokens} tokens", PROGRESS
+            case events.NodeJoined():
+                yield f"{event.node} joined: {_about_node(event)}", PROGRESS
+                for differs in event.differs:
+                    words = f"{event.node}: {differs}; the last digits of its vectors may differ"
+                    yield f"warning: {words}", logging.WARNING
+            case events.NodeRefused():
+                yield f"warning: {event.node} ({event.address}) was refused: {event.reason}", logging.WARNING
+            case events.Mitigated() if event.kind == NODE_LOST.kind:
+                pass  # a warning says it, each time
             case events.ModeChosen() if event.mode != "single":
                 shares = ", ".join(f"{model} {weight:.2f}" for model, weight in event.weights.items())
                 fused = f"; {event.fusion}: {shares}" if len(event.weights) > 1 else ""
@@ -73,6 +84,14 @@ class Speaker:
         if key not in self._mitigated and len(self._mitigated) < MOST_MITIGATIONS:
             self._mitigated.add(key)
             yield f"{event.collection}: {mitigation_words(event)}", PROGRESS
+
+
+def _about_node(event: events.NodeJoined) -> str:
+    """`10.0.0.5 (worker-a), 2 x Tesla T4, fp16`; for a CPU its cores."""
+    kinds = Counter(each.hardware for each in event.devices)
+    devices = ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items())
+    cores = f" ({counted(event.cores, 'core')})" if all(is_cpu(each.name) for each in event.devices) else ""
+    return f"{event.address} ({event.host}), {devices}{cores}, {event.dtype}"
 
 
 def _recognised(fields: Sequence[FieldsUsed]) -> Iterator[str]:

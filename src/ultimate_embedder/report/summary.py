@@ -10,8 +10,10 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ultimate_embedder import events
+from ultimate_embedder.execution import NODE_LOST
 from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
+from ultimate_embedder.report.nodes import NodeTotals
 from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
 from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.quota import mitigations_quota, records_quota
@@ -37,7 +39,7 @@ from ultimate_embedder.summary import (
     TelemetrySummary,
 )
 from ultimate_embedder.terminal import valid_unicode
-from ultimate_embedder.types import ExportedFile, RejectedGroup
+from ultimate_embedder.types import ExportedFile, RejectedGroup, node_of
 
 MOST_LEASES = 10_000  # of a collection; events.jsonl has all
 SLOWEST = 8
@@ -59,6 +61,8 @@ class SummaryBuilder:
         self._handlers: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
             events.DeviceOpened: self._device_opened,
+            events.NodeJoined: self._node_joined,
+            events.NodeRefused: self._node_refused,
             events.PlanFound: self._plan_found,
             events.CollectionStarted: self._collection_started,
             events.ChunkRejected: self._chunk_rejected,
@@ -97,6 +101,7 @@ class SummaryBuilder:
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
         self._passes: dict[tuple[str, int], PassTotals] = {}
         self._devices: dict[str, DeviceSummary] = {}
+        self._nodes = NodeTotals()
         self._lease_began: dict[str, float] = {}
         self._started: float | None = None
         self._model_seconds = 0.0  # loading time since the current collection started
@@ -134,6 +139,16 @@ class SummaryBuilder:
     def _device_opened(self, event: events.DeviceOpened) -> None:
         self._devices[event.device] = DeviceSummary(**_known(event, DeviceSummary))
         self.summary.devices = list(self._devices.values())
+
+    def _node_joined(self, event: events.NodeJoined) -> None:
+        for device in self._nodes.join(event):  # those of nodes that join late are told nowhere else
+            self._devices.setdefault(device.device, device)
+        self.summary.devices, self.summary.nodes = list(self._devices.values()), self._nodes.listed
+
+    def _node_refused(self, event: events.NodeRefused) -> None:
+        self._nodes.refuse(event)
+        self.summary.nodes = self._nodes.listed
+        self.summary.warnings.append(f"{event.node} ({event.address}) was refused: {event.reason}")
 
     def _plan_found(self, event: events.PlanFound) -> None:
         self._plan = PlanCheck(Plan.model_validate(event.plan))
@@ -227,6 +242,13 @@ class SummaryBuilder:
                 f"{event.model} left on the device after its lease ended: {'; '.join(event.leftovers)}"
             )
 
+    def _end_leases(self, node: str, timestamp: float) -> None:
+        """A node that is lost releases nothing."""
+        for lease_id in [each for each in self._lease_began if node_of(each) == node]:
+            seconds = max(0.0, timestamp - self._lease_began.pop(lease_id))
+            for name, device in self._devices.items():
+                device.leased_seconds += seconds if node_of(name) == node else 0.0
+
     def _model_evicted(self, event: events.ModelEvicted) -> None:
         if self.summary.collections:  # of a model kept between collections: listed under the latest one
             latest = self.summary.collections[-1].collection
@@ -291,6 +313,7 @@ class SummaryBuilder:
 
     def _batches_encoded(self, event: events.BatchesEncoded) -> None:
         self._pass(event).add_batches(event)
+        self._nodes.add_batches(event)
         for device in filter(None, map(self._devices.get, event.device.split("+"))):  # or those of a group
             device.batches += event.batches
             device.forward_seconds += event.forward_seconds
@@ -298,7 +321,9 @@ class SummaryBuilder:
             device = self._devices[event.memory.device]
             device.peak_bytes = max(device.peak_bytes, event.peak_held_bytes)
         collection = self._of(event)
-        collection.chunks.newly_encoded = max([each.encoded_texts for each in collection.encoding_passes], default=0)
+        # what a node had encoded when it was lost is encoded again by another
+        encoded = [min(each.encoded_texts, each.texts - each.stored_texts) for each in collection.encoding_passes]
+        collection.chunks.newly_encoded = max(encoded, default=0)
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)
@@ -340,6 +365,12 @@ class SummaryBuilder:
         )
 
     def _mitigated(self, event: events.Mitigated) -> None:
+        self._nodes.mitigate(event)
+        if event.kind == NODE_LOST.kind:
+            self._end_leases(str(event.details.get("device")), event.timestamp)
+        self.summary.nodes = self._nodes.listed
+        if event.collection is None:  # a node that is lost before there is anything to do
+            return
         collection = self._of(event)
         key = (collection.collection, *mitigation_key(event))
         known = self._last_mitigations.get(key)

@@ -126,6 +126,14 @@ RULES = (
         "Cosine similarity to fp32 on texts of {collection}: {worst_cosine:.4f} at worst.",
         "Use --precision fp32.",
     ),
+    Rule(
+        "look",
+        "node",
+        lambda f: f["refused"] is not None,
+        "{name} was refused",
+        "{address}: {refused}.",
+        "Run again with it, if you want its help: stored vectors are reused.",
+    ),
     # note: only time was lost
     Rule(
         "note",
@@ -142,6 +150,14 @@ RULES = (
         "{device} was lost during the run",
         "{reason}. Other devices finished its work.",
         "Check the driver and the card before the next run.",
+    ),
+    Rule(
+        "note",
+        "node",
+        lambda f: f["lost"] > 0,
+        "{name} was lost {times}",
+        "{reason}. Other nodes did its work.",
+        "If nobody took it away, look at Ray's logs there: /tmp/ray/session_latest/logs.",
     ),
     Rule(
         "note",

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ultimate_embedder import events
+from ultimate_embedder.execution import NODE_LOST
 from ultimate_embedder.report.replay import UNREADABLE, EventReader, parse_event
 from ultimate_embedder.report.roll_up import began, rolled_up
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.types import MemorySnapshot, node_of
 
 Value = TypeVar("Value")
 
@@ -24,7 +25,6 @@ MOST_ROWS = 64  # devices, or models of a device; names come from a file, which 
 MOST_SPANS = 4_000
 TAIL = 1 << 20  # bytes at the end that are searched for the last event
 HOST = "host"
-CPU = "cpu"  # the device without a ceiling: its events have the memory of the machine there
 
 
 @dataclass
@@ -183,6 +183,7 @@ class Drawing:
             events.PassFinished: self._pass_finished,
             events.BatchEncoded: self._batch,
             events.BatchesEncoded: self._batches,
+            events.Mitigated: self._mitigated,
             events.ChunksLoaded: lambda event, at: self._on_host("read", event.collection, event, at),
             events.ModelLoaded: lambda event, at: self._on_host("load", event.model, event, at),
             events.ExportWritten: lambda event, at: self._on_host("export", event.exported.kind, event, at),
@@ -212,6 +213,14 @@ class Drawing:
         if begun := self._begun.pop(_lease_key(event), None):
             self._end(begun, at)
         self._memory(event.memory, at, at)
+
+    def _mitigated(self, event: events.Mitigated, at: float) -> None:
+        """A node that is lost releases nothing: its leases end with it."""
+        if event.kind != NODE_LOST.kind:
+            return
+        for key, begun in list(self._begun.items()):
+            if begun.kind == "lease" and {node_of(device) for device in begun.devices} == {event.details.get("device")}:
+                self._end(self._begun.pop(key), at)
 
     def _pass_started(self, event: events.PassStarted, at: float) -> None:
         key = ("pass", event.collection, event.model_pass)

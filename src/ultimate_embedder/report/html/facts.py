@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from ultimate_embedder.execution import COMPANION_TO_CPU
-from ultimate_embedder.report.html.curves import CPU
 from ultimate_embedder.report.html.words import duration, share, size
 from ultimate_embedder.summary import CollectionSummary, PassSummary, RunSummary
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import is_cpu
 
-About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "warning"]
+About = Literal["run", "missing", "collection", "pass", "mitigation", "device", "node", "warning"]
 Facts = dict[str, Any]
 OUT_OF_MEMORY = "oom"  # all steps of the ladder together
 IDLE_DEVICE = 0.25  # share of the time of encoding
@@ -30,6 +30,7 @@ def find_facts(summary: RunSummary, *, ended: bool) -> dict[About, list[Facts]]:
         "pass": [_pass(each, one) for each in summary.collections for one in each.passes],
         "mitigation": [each for each in _mitigations(summary) if each["kind"] not in told],
         "device": devices,
+        "node": list(_nodes(summary)),
         "warning": list(_warnings(summary)),
     }
 
@@ -121,7 +122,7 @@ def _devices(summary: RunSummary) -> Iterator[Facts]:
     """Cards, with what they did while the run encoded."""
     encoding = sum(each.seconds_by_stage.get("encode", 0.0) for each in summary.collections)
     modes = sorted({each.mode for each in summary.collections if each.mode})
-    cards = [each for each in summary.devices if each.device != CPU]
+    cards = [each for each in summary.devices if not is_cpu(each.device)]
     fallback = next((each for each in _mitigations(summary) if each["kind"] == COMPANION_TO_CPU.kind), None)
     for each in cards:
         idle, unleased = (
@@ -151,7 +152,24 @@ def _devices(summary: RunSummary) -> Iterator[Facts]:
         }
 
 
+def _nodes(summary: RunSummary) -> Iterator[Facts]:
+    for each in summary.nodes:
+        yield {
+            "name": each.node,
+            "address": each.address,
+            "refused": each.refused.rstrip(".") if each.refused is not None else None,
+            "lost": each.lost,
+            "times": counted(each.lost, "time"),
+            "reason": each.losses[-1].reason.rstrip(".") if each.losses else "No reason is recorded",
+        }
+
+
 def _warnings(summary: RunSummary) -> Iterator[Facts]:
-    yield from ({"where": "The run", "message": message} for message in summary.warnings)
-    for each in summary.collections:
-        yield from ({"where": each.collection, "message": message} for message in each.warnings)
+    # what became of nodes has rules of its own
+    known = [f"{each.node} was lost (" for each in summary.nodes if each.lost]
+    known += [f"{each.node} ({each.address}) was refused: " for each in summary.nodes if each.refused is not None]
+    said = [("The run", message) for message in summary.warnings]
+    said += [(each.collection, message) for each in summary.collections for message in each.warnings]
+    for where, message in said:
+        if not message.startswith(tuple(known)):
+            yield {"where": where, "message": message}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 
 from ultimate_embedder.report.html.words import duration, pairs, share, size, table, text
-from ultimate_embedder.report.live import Activity, DeviceRow, Look, Notice, PassRow, RunView
+from ultimate_embedder.report.live import Activity, DeviceRow, Look, NodeRow, Notice, PassRow, RunView
 from ultimate_embedder.report.live.lines import percent, rough
+from ultimate_embedder.report.live.sentences import devices_in_words
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import by_node, node_of
 
 MOST_PASSES = 60
 MOST_COLLECTIONS = 40
@@ -86,9 +88,27 @@ def _figures(look: Look) -> str:
 
 
 def draw_devices(look: Look) -> str:
-    """A card for each device: memory against its ceiling, and while the run goes on speed, idle time and who has it."""
-    cards = "".join(_device(row, look.verdict.is_over) for row in look.view.devices)
-    return f'<div class="cards">{cards}</div>' if cards else ""
+    """A card for each device: memory against its ceiling, and while the run goes on speed, idle time and who has it.
+
+    Those of a node are together, below its name.
+    """
+    view, by_nodes = look.view, {row.name: "" for row in look.view.nodes}
+    for row in sorted(view.devices, key=lambda each: by_node(each.name)):
+        node = node_of(row.name) or ""
+        by_nodes[node] = by_nodes.get(node, "") + _device(row, look.verdict.is_over)
+    nodes = {row.name: _node(row) for row in view.nodes}
+    parts = [
+        nodes.get(name, "") + (f'<div class="cards">{cards}</div>' if cards else "") for name, cards in by_nodes.items()
+    ]
+    left_out = view.left_out.get("devices", 0)
+    return "".join(parts) + (f"<p>And {left_out:,} more.</p>" if left_out else "")
+
+
+def _node(row: NodeRow) -> str:
+    about = ", ".join(word for word in (row.address, row.host, row.dtype) if word)
+    lost = f", lost {counted(row.lost, 'time')}" if row.lost else ""
+    why = f'<p class="broken">{text(row.state)}: {text(row.why)}</p>' if row.why else ""
+    return f"<h3>{text(row.name)} <small>{text(about)}{lost}</small></h3>{why}"
 
 
 def _device(row: DeviceRow, is_over: bool) -> str:
@@ -147,7 +167,7 @@ def _pass(row: PassRow, is_over: bool) -> list[str]:
         f"{row.texts_per_second:,.1f}" if row.texts_per_second else "–",
         left,
         batch,
-        f"{text(', '.join(row.devices) or '–')}<small>{text(row.dtype)}</small>",
+        f"{text(devices_in_words(row.devices) or '–')}<small>{text(row.dtype)}</small>",
     ]
 
 

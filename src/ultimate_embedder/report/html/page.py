@@ -9,15 +9,17 @@ from ultimate_embedder.output import EVENTS_NAME, SUMMARY_NAME
 from ultimate_embedder.report.html import sections
 from ultimate_embedder.report.html.advice import find_advice
 from ultimate_embedder.report.html.charts import draw_batches, draw_throughput
-from ultimate_embedder.report.html.curves import CPU, Curves
+from ultimate_embedder.report.html.curves import Curves
 from ultimate_embedder.report.html.frame import frame
 from ultimate_embedder.report.html.lengths import draw_lengths
+from ultimate_embedder.report.html.nodes import draw_nodes
 from ultimate_embedder.report.html.plan import draw_plan
 from ultimate_embedder.report.html.stages import draw_stages
 from ultimate_embedder.report.html.timeline import draw_timeline
 from ultimate_embedder.report.html.words import duration, share, text
 from ultimate_embedder.summary import RunSummary
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import is_cpu
 
 HUES = 4  # that can be told apart; each has a name beside it
 SIGNS = {"completed": "✓", "partial": "…", "failed": "✕"}
@@ -41,6 +43,11 @@ def make_page(
         ),
         ("Collections", "New: texts that this run encoded.", sections.collections(summary)),
         *evaluations,
+        (
+            "Nodes",
+            "The machines of the cluster; a process that was lost was started again if its machine was there.",
+            draw_nodes(summary, events.start if events else None),
+        ),
         (
             "Timeline",
             "The host, then each device with its memory. Marks below are mitigations.",
@@ -132,7 +139,7 @@ def _in_short(summary: RunSummary) -> str:
     words = [f"{counted(rejected, 'record')} rejected" if rejected else "no record rejected"]
     words.append(f"{counted(truncated, 'chunk')} truncated" if truncated else "none truncated")
     shares = [
-        each.peak_bytes / each.ceiling_bytes for each in summary.devices if each.device != CPU and each.peak_bytes
+        each.peak_bytes / each.ceiling_bytes for each in summary.devices if not is_cpu(each.device) and each.peak_bytes
     ]
     if shares:
         words.append(f"memory stayed at {share(max(shares))} of its ceiling or below" if max(shares) <= 1 else OVER)

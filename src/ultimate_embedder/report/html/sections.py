@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from ultimate_embedder.report.html.advice import Advice
 from ultimate_embedder.report.html.words import duration, folded, marked, number, pairs, share, size, table, text
+from ultimate_embedder.report.live.sentences import devices_in_words
 from ultimate_embedder.report.rejections import reason_key
 from ultimate_embedder.summary import CollectionSummary, ModelSummary, PassSummary, RunSummary
 
@@ -143,7 +144,7 @@ def models(summary: RunSummary) -> str:
         rows.append(
             [
                 f"{text(one.model)}<small>{text(collection.collection)}</small>",
-                f"{text(one.dtype)}<small>{text(', '.join(one.devices))}</small>",
+                f"{text(one.dtype)}<small>{text(devices_in_words(one.devices))}</small>",
                 *(number(getattr(one, key), f"{place}.{key}") for key in ("encoded_texts", "batches", "tokens")),
                 number(one.tokens_per_second, f"{place}.tokens_per_second") if one.seconds else NOT_ENDED,
                 marked(share(one.padding_ratio - 1), one.padding_ratio, f"{place}.padding_ratio")

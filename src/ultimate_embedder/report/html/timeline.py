@@ -8,11 +8,12 @@ from typing import Any
 
 from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.report.html.charts import draw_pace
-from ultimate_embedder.report.html.curves import CPU, HOST, SLICES, Curves, Lane, Span
+from ultimate_embedder.report.html.curves import HOST, SLICES, Curves, Lane, Span
 from ultimate_embedder.report.html.svg import HEADROOM, Scale, dots, level, plot, steps, time_axis
 from ultimate_embedder.report.html.words import marked, share, size, table, text
 from ultimate_embedder.report.rejections import reason_key
 from ultimate_embedder.summary import DeviceSummary, RunSummary
+from ultimate_embedder.types import by_node, is_cpu, node_of
 
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 SLOTS = 48  # of the width: marks that are closer would cover each other
@@ -80,15 +81,15 @@ def draw_lanes(
     """
     if not events.lanes:
         return ""
-    devices = {name: lane for name, lane in events.lanes.items() if name != HOST}
+    devices = {name: events.lanes[name] for name in sorted(events.lanes, key=by_node) if name != HOST}
     # all cards on one scale; the memory of the machine is so much more that nothing would be seen of theirs
-    cards = max((_top(lane) for name, lane in devices.items() if name != CPU), default=1.0)
+    cards = max((_top(lane) for name, lane in devices.items() if not is_cpu(name)), default=1.0)
     host = _rows(events.lanes[HOST], events, {}) if HOST in events.lanes else ""
     drawn = f'<div class="lane"><h3>host</h3>{host}</div>' if host else ""
     fastest = max((max(lane.tokens_in) for lane in devices.values()), default=0.0) if speed else 0.0
     for name, lane in devices.items():
         paced = draw_pace(name, lane.tokens_in, events, fastest) if speed and any(lane.tokens_in) else ""
-        top = (cards if name != CPU else _top(lane)) * HEADROOM * HEADROOM
+        top = (cards if not is_cpu(name) else _top(lane)) * HEADROOM * HEADROOM
         memory = _lane(name, lane, events, hues, taken, top, (heads or {}).get(name))
         drawn += f'<div class="lane">{memory}{paced}</div>'
     keys = (*KEY, PACE_KEY) if speed else KEY
@@ -131,14 +132,13 @@ def _rows_changed(details: Mapping[str, Any]) -> tuple[int, int] | None:
 def _head(device: DeviceSummary, key: str) -> str:
     """Peak and ceiling of a device, what set the ceiling, and how long it computed."""
     words = f"peak {marked(size(device.peak_bytes), device.peak_bytes, f'{key}.peak_bytes')}"
-    if device.device == CPU:
+    if is_cpu(device.device):
         return words
     part = device.peak_bytes / device.ceiling_bytes if device.ceiling_bytes else 0.0
     ceiling = marked(size(device.ceiling_bytes), device.ceiling_bytes, f"{key}.ceiling_bytes")
     total = marked(size(device.total_bytes), device.total_bytes, f"{key}.total_bytes")
-    words += (
-        f", {share(part)} of the ceiling of {ceiling}, which was set by: {text(device.ceiling_reason)}; total {total}"
-    )
+    because = f", which was set by: {text(device.ceiling_reason)}" if device.ceiling_reason else ""
+    words += f", {share(part)} of the ceiling of {ceiling}{because}; total {total}"
     busy = device.forward_seconds / device.leased_seconds if device.leased_seconds else 0.0
     return words + (f"; computed {share(min(1.0, busy))} of the time that models had it" if busy else "")
 
@@ -158,7 +158,7 @@ def _lane(
 ) -> str:
     scale = Scale(events.axis_seconds, top)
     ceiling, peak = max(lane.ceiling_bytes.values(), default=0), max(lane.peak_bytes.values(), default=0)
-    limit = "memory" if name == CPU else "ceiling"
+    limit = "memory" if is_cpu(name) else "ceiling"
     words = f"peak {size(peak)}" + (f", {share(peak / ceiling)} of the {limit} of {size(ceiling)}" if ceiling else "")
     shapes = (
         steps(_moments(lane.held_bytes, events), scale, "area")
@@ -166,7 +166,7 @@ def _lane(
         + dots(_moments(lane.peak_bytes, events), scale, "dot")
     )
     sides = {0.0: "0", **({float(ceiling): size(ceiling)} if ceiling else {})}
-    marks = _marks([step for step in taken if step.device == name], events.axis_seconds)
+    marks = _marks([step for step in taken if step.device in (name, node_of(name))], events.axis_seconds)
     word = f'<em class="{limit}" style="bottom:{min(1.0, ceiling / top):.2%}">{limit}</em>' if ceiling else ""
     memory = plot(shapes, f"Memory of {name} over time: {words}", scale, sides, 96, word + marks)
     return f"<h3>{text(name)} <small>{head or words}</small></h3>{_rows(lane, events, hues)}{memory}"

@@ -28,9 +28,9 @@ class DeviceUse:
         self._peak: int | None = None
         self._tokens, self._busy, self._waited = Recent(), Recent(), Recent()
 
-    def open(self, ceiling_bytes: int, reason: str) -> None:
+    def open(self, ceiling_bytes: int, reason: str | None) -> None:
         """It may be used, up to a ceiling."""
-        self._ceiling, self._ceiling_reason = whole(ceiling_bytes), reason
+        self._ceiling, self._ceiling_reason = whole(ceiling_bytes), reason or self._ceiling_reason
 
     def read_memory(self, memory: MemorySnapshot, *, peak: bool = False) -> None:
         """Note the memory; with `peak`, also the most since it was last reset."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from ultimate_embedder import events
-from ultimate_embedder.execution import FRESH_PROCESS
+from ultimate_embedder.execution import FRESH_PROCESS, NODE_LOST
 from ultimate_embedder.report.live.device_use import DeviceUse, Lessee
 from ultimate_embedder.report.live.recent import amount
 from ultimate_embedder.report.live.rows import DeviceRow, LeaseRow
 from ultimate_embedder.report.live.sentences import shown
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.types import MemorySnapshot, device_on, node_of
 
-MOST_DEVICES = 64
+MOST_DEVICES = 256
 MOST_LEASES = 64
 DEVICE_LOST = "device_lost"
 
@@ -36,10 +37,14 @@ class Devices:
             case events.DeviceOpened():
                 if device := self._device(event.device):
                     device.open(event.ceiling_bytes, shown(event.ceiling_reason))
+            case events.NodeJoined():
+                for each in event.devices[:MOST_DEVICES]:
+                    if device := self._device(device_on(event.node, each.name)):
+                        device.open(each.ceiling_bytes, None)
             case events.LeaseAcquired():
                 self._lease(event)
             case events.LeaseReleased():
-                self._release((event.collection, event.model))
+                self._release((event.collection, event.model), {node_of(device) for device in event.devices})
                 self._memory(event.memory)
             case events.ModelPlaced():
                 self._memory(event.memory)
@@ -95,19 +100,27 @@ class Devices:
 
     def _lease(self, event: events.LeaseAcquired) -> None:
         lessee = (event.collection, event.model)
-        if lessee in self._leases or len(self._leases) < MOST_LEASES:
-            devices = tuple(map(shown, event.devices[:MOST_DEVICES]))
+        known = self._leases.get(lessee)
+        if known is not None or len(self._leases) < MOST_LEASES:
+            # each node of a cluster has a lease of its own
+            others = [] if known is None else _elsewhere(known.devices, {node_of(each) for each in event.devices})
+            devices = tuple([*others, *map(shown, event.devices)][:MOST_DEVICES])
             where = None if event.collection is None else shown(event.collection)
-            self._leases[lessee] = LeaseRow(where, shown(event.model), devices, event.timestamp)
+            since = known.since if known is not None and others else event.timestamp
+            self._leases[lessee] = LeaseRow(where, shown(event.model), devices, since)
         for name in event.devices[:MOST_DEVICES]:
             if device := self._device(name):
                 device.leased_by[lessee], device.lost = shown(event.model), None
         self._memory(event.memory)
 
-    def _release(self, lessee: Lessee) -> None:
-        self._leases.pop(lessee, None)
-        for device in self._devices.values():
-            device.leased_by.pop(lessee, None)
+    def _release(self, lessee: Lessee, nodes: AbstractSet[str | None] | None = None) -> None:
+        """Take the devices of some nodes from it, or all."""
+        lease = self._leases.pop(lessee, None)
+        if lease is not None and nodes is not None and (left := _elsewhere(lease.devices, nodes)):
+            self._leases[lessee] = replace(lease, devices=tuple(left))
+        for name, device in self._devices.items():
+            if nodes is None or node_of(name) in nodes:
+                device.leased_by.pop(lessee, None)
 
     def _mitigated(self, event: events.Mitigated) -> None:
         if event.kind == FRESH_PROCESS.kind:  # the process before it has no leases any more
@@ -116,6 +129,17 @@ class Devices:
         name = event.details.get("device")
         if event.kind == DEVICE_LOST and isinstance(name, str) and (device := self._device(name)):
             device.lost = shown(event.details.get("error") or "it stopped working")
+        if event.kind == NODE_LOST.kind and isinstance(name, str):
+            for lessee in list(self._leases):
+                self._release(lessee, {name})
+            for each, device in self._devices.items():
+                if node_of(each) == name:
+                    device.lost = shown(event.details.get("reason") or "its node is gone")
+
+
+def _elsewhere(devices: Sequence[str], nodes: AbstractSet[str | None]) -> list[str]:
+    """Those that are not on one of these nodes."""
+    return [device for device in devices if node_of(device) not in nodes]
 
 
 def span_of(event: events.BatchEncoded | events.BatchesEncoded) -> tuple[float, float]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from ultimate_embedder.report.html.words import duration, size
 from ultimate_embedder.report.live.layout import BLOCKS, Bars, Cell, Column, Line, lay_out
-from ultimate_embedder.report.live.rows import Activity, DeviceRow, PassRow, RunView
+from ultimate_embedder.report.live.rows import Activity, DeviceRow, NodeRow, PassRow, RunView
+from ultimate_embedder.report.live.sentences import devices_in_words
 from ultimate_embedder.terminal import counted
+from ultimate_embedder.types import by_node, node_of
 
 NARROW = 90  # columns: below that a pass has two lines
 CLOSE = 0.9  # to the ceiling
@@ -24,12 +26,13 @@ PASS_COLUMNS = (
     Column(4),
     Column(2),
 )
+NODE_COLUMNS = (Column(), Column(3), Column(2, right=True), Column(1, right=True))
 WORK_COLUMNS = (Column(), Column(3), Column(1, right=True), Column(2, right=True), Column(1))
 
 
 def run_lines(view: RunView, width: int, bars: Bars = BLOCKS, most: int | None = None) -> list[Line]:
     """What a terminal shows of a run that is going on; at most `most` lines."""
-    lines = [*heading(view), *device_lines(view.devices, width, bars)]
+    lines = [*heading(view), *machine_lines(view, width, bars)]
     current = [each for each in view.passes if _is_current(each, view)]
     lines += [*pass_lines(current, width, bars), *work_lines(view.activities, width, bars, view.seconds)]
     if most is not None and len(lines) > most:
@@ -52,6 +55,21 @@ def heading(view: RunView) -> list[Line]:
 def device_lines(devices: Sequence[DeviceRow], width: int, bars: Bars = BLOCKS) -> list[Line]:
     """Memory against the ceiling, tokens per second, and the share of time without work."""
     return _limited([_device(each, _unit(width)) for each in devices], DEVICE_COLUMNS, width, bars, "device")
+
+
+def machine_lines(view: RunView, width: int, bars: Bars = BLOCKS) -> list[Line]:
+    """A line for each device; of a cluster with very many, one for each node. Nodes that do not work say why."""
+    absent = [[Cell(row.name), Cell(f"{row.state}: {row.why}", "red")] for row in view.nodes if row.state != "at work"]
+    lines = lay_out(absent[:MOST_ROWS], (Column(), Column()), width, bars) + _more(len(absent) - MOST_ROWS, "node")
+    gone = {row.name for row in view.nodes if row.state != "at work"}
+    devices = sorted(
+        (each for each in view.devices if node_of(each.name) not in gone), key=lambda row: by_node(row.name)
+    )
+    if len(devices) <= MOST_ROWS or not view.nodes:
+        return device_lines(devices, width, bars) + lines
+    at_work = [row for row in view.nodes if row.name not in gone]
+    rows = [_node(row, [each for each in devices if node_of(each.name) == row.name], _unit(width)) for row in at_work]
+    return _limited(rows, NODE_COLUMNS, width, bars, "node") + lines
 
 
 def pass_lines(passes: Sequence[PassRow], width: int, bars: Bars = BLOCKS) -> list[Line]:
@@ -108,10 +126,20 @@ def _device(device: DeviceRow, unit: str) -> list[Cell]:
     ]
 
 
+def _node(node: NodeRow, devices: Sequence[DeviceRow], unit: str) -> list[Cell]:
+    idle = [each.idle_share for each in devices if each.idle_share is not None]
+    return [
+        Cell(node.name),
+        Cell(counted(len(devices), "device")),
+        Cell(f"{sum(each.tokens_per_second for each in devices):,.0f} {unit}"),
+        Cell(f"idle {percent(sum(idle) / len(idle))}" if idle else ""),
+    ]
+
+
 def _pass(row: PassRow, unit: str) -> list[Cell]:
     if row.state == "waiting":
         return [Cell(f"{row.model}, waiting", "dim"), Cell(), Cell(), Cell(), Cell(), Cell(), Cell()]
-    name = Cell(f"{row.model} on {', '.join(row.devices)}")
+    name = Cell(f"{row.model} on {devices_in_words(row.devices)}")
     again = f", begun again in {row.dtype}" if row.restarts else ""
     batch = f"batch {row.batch_rows:,}" + (f" of {row.planned_rows:,}" if row.planned_rows > row.batch_rows else "")
     return [

@@ -9,6 +9,8 @@ from ultimate_embedder.markup import escaped
 from ultimate_embedder.report.live.layout import plain
 from ultimate_embedder.report.live.lines import done_of_all, heading, memory_words, percent, rough
 from ultimate_embedder.report.live.rows import Activity, DeviceRow, PassRow, RunView
+from ultimate_embedder.report.live.sentences import devices_in_words
+from ultimate_embedder.types import by_node
 
 EVERY_S = 0.5
 MOST_LINES = 50  # then the first are left out; the summary has all warnings
@@ -73,7 +75,7 @@ def _view(view: RunView) -> str:
     title = "".join(f"<div><b>{escaped(plain(line))}</b></div>" for line in heading(view))
     passes = [each for each in view.passes if each.state != "finished"]
     rows = [
-        *map(_device, view.devices[:MOST_ROWS]),
+        *map(_device, sorted(view.devices, key=lambda row: by_node(row.name))[:MOST_ROWS]),
         *map(_pass, passes[:MOST_ROWS]),
         *map(_work, view.activities[:MOST_ROWS]),
     ]
@@ -99,7 +101,7 @@ def _device(device: DeviceRow) -> list[str]:
 
 
 def _pass(row: PassRow) -> list[str]:
-    name = escaped(f"{row.model} on {', '.join(row.devices)}" if row.devices else row.model)
+    name = escaped(f"{row.model} on {devices_in_words(row.devices)}" if row.devices else row.model)
     if row.state == "waiting":
         return [name, "", "waiting", "", "", ""]
     again = f", begun again in {escaped(row.dtype)}" if row.restarts else ""

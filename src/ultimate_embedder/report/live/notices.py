@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ultimate_embedder.events import CompanionPlaced, Event, Mitigated, Warned
+from ultimate_embedder.events import CompanionPlaced, Event, Mitigated, NodeRefused, Warned
 from ultimate_embedder.report.live.recent import LATEST, whole
 from ultimate_embedder.report.live.rows import Notice
 from ultimate_embedder.report.live.sentences import mitigation_words, shown
@@ -74,6 +74,9 @@ class Warnings(Notices):
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
+        if isinstance(event, NodeRefused):
+            words = shown(f"{event.node} ({event.address}) was refused: {event.reason}")
+            self.add((None, words), event, kind="warning", words=words)
         if isinstance(event, Warned):
             words = shown(event.message)
             self.add((event.collection, words), event, kind="warning", words=words)

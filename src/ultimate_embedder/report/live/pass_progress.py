@@ -6,7 +6,9 @@ from ultimate_embedder.events import PassStarted
 from ultimate_embedder.report.live.recent import Recent, whole
 from ultimate_embedder.report.live.rows import PassRow, PassState
 from ultimate_embedder.report.live.sentences import shown
+from ultimate_embedder.types import node_of
 
+MOST_DEVICES = 256
 SPAN_S = 30.0
 PATIENCE_S = 60.0  # for the next batch, before the time left grows
 ETA_SPAN_S = 300.0  # windows begin with their longest texts: over a shorter time rates go up and down
@@ -49,6 +51,11 @@ class PassProgress:
         self._tokenized_texts = self._tokenized_tokens = 0
         self._encoded_texts = self._encoded_tokens = 0
         self._began, self._ended = self._began if self._began is not None else at, None
+
+    def note_device(self, device: str) -> None:
+        """A device of a node that joined later works on it too."""
+        if device not in self._devices and node_of(device) is not None and len(self._devices) < MOST_DEVICES:
+            self._devices += (device,)
 
     def tokenize(self, texts: int, tokens: int) -> None:
         """A window of texts was tokenised."""

@@ -108,4 +108,5 @@ class Passes:
         current.begin(event, devices, shown(event.dtype), max(current.share, before), event.timestamp)
 
     def _encoded(self, event: events.BatchEncoded | events.BatchesEncoded) -> None:
+        self._of(event).note_device(shown(event.device))
         self._of(event).encode(event.texts, event.bad_rows, event.tokens, *span_of(event))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ultimate_embedder.report.live.lines import done_of_all, rough
 from ultimate_embedder.report.live.rows import Activity, PassRow, RunView
 from ultimate_embedder.report.live.screen import NoScreen
+from ultimate_embedder.report.live.sentences import devices_in_words
 
 SECONDS_BETWEEN_LINES = 15.0
 
@@ -49,7 +50,7 @@ class QuietLines(OnlyMessages):
 
 def label(row: PassRow) -> str:
     """`docs · minilm on cpu`."""
-    return f"{row.collection} · {row.model} on {', '.join(row.devices)}"
+    return f"{row.collection} · {row.model} on {devices_in_words(row.devices)}"
 
 
 def pass_line(row: PassRow) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 RunStatus = Literal["waiting", "running", "finished", "stopped", "failed"]
+NodeState = Literal["at work", "lost", "refused"]
 PassState = Literal["waiting", "running", "finished"]
 
 
@@ -31,6 +32,24 @@ class DeviceRow:
     """Those that have leased it."""
     lost: str | None
     """Why it is not used any more."""
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node of a cluster; what it computes is told by its devices, whose names begin with that of the node."""
+
+    name: str
+    state: NodeState = "at work"
+    why: str | None = None
+    """Why it is lost or was refused."""
+    address: str = ""
+    host: str = ""
+    devices: tuple[str, ...] = ()
+    """What they are, as their makers call them."""
+    cores: int = 0
+    dtype: str = ""
+    lost: int = 0
+    """How often its process was lost."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +160,7 @@ class RunView:
     collections_done: int
     collections: tuple[CollectionRow, ...]
     devices: tuple[DeviceRow, ...]
+    nodes: tuple[NodeRow, ...]
     passes: tuple[PassRow, ...]
     activities: tuple[Activity, ...]
     mitigations: tuple[Notice, ...]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ultimate_embedder.events import CompanionPlaced, Mitigated
 from ultimate_embedder.execution import MITIGATIONS
 from ultimate_embedder.report.html.words import size
-from ultimate_embedder.terminal import printable
+from ultimate_embedder.terminal import counted, printable
+from ultimate_embedder.types import node_of
 
 MOST_CHARACTERS = 400  # of one text: names and reasons come from outside
+MOST_NAMED = 2  # devices of nodes
 SENTENCES = {mitigation.kind: mitigation.sentence for mitigation in MITIGATIONS}
 
 Tell = Callable[..., str]
@@ -32,6 +34,14 @@ def shown(text: object, most: int = MOST_CHARACTERS) -> str:
     """A text from outside: printable, and not longer than a few lines."""
     words = str(text)
     return printable(words if len(words) <= most else f"{words[:most]} …")
+
+
+def devices_in_words(devices: Sequence[str]) -> str:
+    """`cuda:0, cuda:1`; of several nodes with more than two devices, how many there are."""
+    nodes = {node_of(device) for device in devices} - {None}
+    if not nodes or len(devices) <= MOST_NAMED:
+        return ", ".join(devices)
+    return f"{counted(len(devices), 'device')} of {counted(len(nodes), 'node')}"
 
 
 def mitigation_words(event: Mitigated | CompanionPlaced) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from ultimate_embedder import events
 from ultimate_embedder.report.live.collection_rows import Collections
 from ultimate_embedder.report.live.devices import Devices
+from ultimate_embedder.report.live.nodes import Nodes
 from ultimate_embedder.report.live.notices import Mitigations, Warnings
 from ultimate_embedder.report.live.passes import Passes, Reached
 from ultimate_embedder.report.live.recent import LATEST
@@ -48,12 +49,13 @@ class RunState:
         self._at: float | None = None
         self._about: tuple[str, str, tuple[str, ...]] = ("", "", ())
         self._collections, self._under_way = Collections(), UnderWay()
-        self._devices, self._passes = Devices(), Passes(reached)
+        self._devices, self._nodes, self._passes = Devices(), Nodes(), Passes(reached)
         self._mitigations, self._warnings = Mitigations(), Warnings()
         self._parts = (
             self._collections,
             self._under_way,
             self._devices,
+            self._nodes,
             self._passes,
             self._mitigations,
             self._warnings,
@@ -102,6 +104,7 @@ class RunState:
         left_out = {
             "collections": self._collections.left_out,
             "devices": self._devices.left_out,
+            "nodes": self._nodes.left_out,
             "passes": self._passes.left_out,
         }
         return RunView(
@@ -117,6 +120,7 @@ class RunState:
             collections_done=self._collections.done(),
             collections=self._collections.rows(),
             devices=self._devices.rows(moment, self._passes.at_work()),
+            nodes=self._nodes.rows(),
             passes=self._passes.rows(moment),
             activities=self._under_way.rows(moment),
             mitigations=self._mitigations.rows(),

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ultimate_embedder.report.live.layout import bar_for, plain
-from ultimate_embedder.report.live.lines import device_lines, heading, pass_lines, work_lines
+from ultimate_embedder.report.live.lines import heading, machine_lines, pass_lines, work_lines
 from ultimate_embedder.report.live.rows import Notice, PassRow
+from ultimate_embedder.report.live.sentences import devices_in_words
 from ultimate_embedder.report.live.watch import Look
 from ultimate_embedder.terminal import counted, printable
 
@@ -23,14 +24,14 @@ def state_lines(look: Look, width: int, encoding: str | None = None) -> Iterator
         rejected = f", {each.rejected:,} rejected" if each.rejected else ""
         yield f"{each.name}: {each.status or 'not finished'}, {counted(each.chunks, 'chunk')}{rejected}"
     passes = [_ended(each) for each in view.passes] if look.verdict.is_over else view.passes
-    lines = [*device_lines(view.devices, width, bars), *pass_lines(passes, width, bars)]
+    lines = [*machine_lines(view, width, bars), *pass_lines(passes, width, bars)]
     if not look.verdict.is_over:
         lines = [*heading(view), *lines, *work_lines(view.activities, width, bars)]
     yield from map(plain, lines)
     yield from _notices("mitigations", view.mitigations)
     yield from _notices("warnings", view.warnings)
     for lease in view.leases if not look.verdict.is_over else ():
-        yield f"{lease.model} has leased {', '.join(lease.devices)} since {clock(lease.since)}"
+        yield f"{lease.model} has leased {devices_in_words(lease.devices)} since {clock(lease.since)}"
     if look.damaged_lines:
         yield f"{counted(look.damaged_lines, 'line')} of events.jsonl cannot be read"
 
