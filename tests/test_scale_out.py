@@ -8,7 +8,8 @@ import pytest
 from benchmarks import scale_out
 from benchmarks.scale_out import UNIT_TEXTS, Measured, Setup, make_setup, read_measured, simulate, tables
 
-from ultimate_embedder.execution.cluster import dispatch, units
+from ultimate_embedder import planning
+from ultimate_embedder.execution.cluster import dispatch
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
 
@@ -31,7 +32,7 @@ def test_nothing_is_computed_from_figures_that_are_missing() -> None:
 
 
 def test_figures_are_those_of_the_program() -> None:
-    assert (UNIT_TEXTS, scale_out.IN_FLIGHT) == (units.UNIT_TEXTS, dispatch.IN_FLIGHT)
+    assert (UNIT_TEXTS, scale_out.IN_FLIGHT) == (planning.UNIT_TEXTS, dispatch.IN_FLIGHT)
 
 
 def test_the_page_has_the_figures_that_were_measured() -> None:

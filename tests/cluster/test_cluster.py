@@ -29,17 +29,10 @@ from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.events import BatchEncoded, ChunkRejected, CollectionFinished, Event, Mitigated
-from ultimate_embedder.execution.cluster import ray_cluster, units
+from ultimate_embedder.execution.cluster import ray_cluster
 from ultimate_embedder.stop import StopSwitch
 
 CLOSE = 1e-5
-UNIT = 64
-
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that few texts make many units."""
-    monkeypatch.setattr(units.cut_units, "__defaults__", (UNIT,))
 
 
 def statuses(recorded: Recorded) -> list[tuple[str, str | None]]:
@@ -120,8 +113,6 @@ def test_a_text_that_ends_its_process_is_found_and_rejected(
 DRIVER = """
 import sys
 from tests.cluster.runs import Recorded, config_for, embed_on
-from ultimate_embedder.execution.cluster import units
-units.cut_units.__defaults__ = (64,)
 chunks, output, address, model, shared = sys.argv[1:]
 embed_on(config_for(chunks, output, address, models=model, shared_output=shared == "shared"), Recorded())
 """

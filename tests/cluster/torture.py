@@ -28,8 +28,6 @@ DRIVER = """
 import sys
 from tests.cluster.runs import Recorded, config_for, embed_on
 from ultimate_embedder.events import CollectionFinished
-from ultimate_embedder.execution.cluster import units
-units.cut_units.__defaults__ = (48,)
 chunks, output, address, model, shared = sys.argv[1:]
 recorded = Recorded()
 options = {"models": model, "shared_output": shared == "shared", "unit_timeout": 20.0, "ray_wait": 120.0}

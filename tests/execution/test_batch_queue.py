@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -27,6 +28,23 @@ def everything(batch: Batch, planned_rows: int) -> int:
 def rows_of(queued: QueuedBatch | None) -> list[int]:
     assert queued is not None
     return sorted(queued.batch.rows.tolist())
+
+
+def test_a_worker_with_a_batch_to_finish_does_not_wait_for_texts_that_have_not_arrived() -> None:
+    arrives = threading.Event()
+
+    def windows() -> Iterator[Window | None]:
+        while not arrives.wait(0.01):
+            yield None
+
+    queue = BatchQueue(windows(), BatchLimits(64, fixed=True), lambda window: None, lambda: True)
+    idle = threading.Thread(target=queue.take, args=(everything,), daemon=True)  # holds nothing: waits
+    idle.start()
+    assert queue.take(everything, holding=1) is None
+    assert idle.is_alive()
+    arrives.set()
+    idle.join(10)
+    assert not idle.is_alive()
 
 
 def test_what_is_given_back_is_handed_out_first_and_in_its_order() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ultimate_embedder.execution.cluster import executor, units
 from ultimate_embedder.planning import Estimate, Range, cluster
 from ultimate_embedder.planning.cluster import (
     ClusterLoad,
@@ -73,8 +72,3 @@ def test_rates_of_other_sizes_follow_from_two_that_were_measured(measured: None)
 def test_nothing_to_encode_takes_no_time() -> None:
     assert limits_of(HOUR, ClusterLoad(0, 0, 384), ClusterShape(4)) == []
     assert slowest([]).seconds == Range(0.0, 0.0)
-
-
-def test_the_plan_and_the_executor_mean_the_same() -> None:
-    assert executor.MODE == cluster.CLUSTER_MODE
-    assert units.UNIT_TEXTS == cluster.UNIT_TEXTS

@@ -11,6 +11,7 @@ from ultimate_embedder.batching import Batch, BatchLimits
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedCondition, Rank
 
+ARRIVAL_WAIT_S = 0.02  # between two looks for a window that has not arrived yet
 LONGEST_WAIT_S = 0.5  # then look again whether the run was stopped
 END: Literal["end"] = "end"  # of the windows; None among them says that none has arrived yet
 
@@ -58,8 +59,12 @@ class BatchQueue:
                 if self._waiting:
                     return self._hand_out(rows_that_fit)
                 if not self._exhausted:
-                    if not self._fill() and holding:
+                    if self._fill() or self._exhausted:
+                        continue
+                    if holding:
                         return None
+                    # without the lock: another worker may have a batch to finish meanwhile
+                    self._changed.wait(ARRIVAL_WAIT_S)
                 elif holding or not self._taken:
                     return None
                 else:

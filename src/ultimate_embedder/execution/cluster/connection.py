@@ -89,7 +89,7 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UsageError(f"--ray-address {address}: {reason} {HINT}") from error
+        raise UsageError(f"--ray-address {address}: {reason.rstrip('.')}. {HINT}") from error
     if hasattr(private, "_worker_logs_enabled"):
         private._worker_logs_enabled = False  # else lines of Ray's processes are written to our standard output
 

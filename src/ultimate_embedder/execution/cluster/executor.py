@@ -16,22 +16,22 @@ from ultimate_embedder.events import BatchEncoded, Emit, Event, Warned
 from ultimate_embedder.execution.cluster.dispatch import Dispatcher, Job, Patience
 from ultimate_embedder.execution.cluster.facts import NodeFacts
 from ultimate_embedder.execution.cluster.remote import devices_of
-from ultimate_embedder.execution.cluster.renamed import device_of, of_node
+from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roster
 from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
-from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units
+from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units, unit_texts
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.ladder import TEXT_GIVEN_UP, UNIT_SPLIT
 from ultimate_embedder.execution.local import memory_need
 from ultimate_embedder.execution.writer import VectorWriter
-from ultimate_embedder.planning import DeviceRoom, MemoryNeed, PassPlan, Step, StepResult, Task
+from ultimate_embedder.planning import CLUSTER_MODE, DeviceRoom, MemoryNeed, PassPlan, Step, StepResult, Task
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
+from ultimate_embedder.types import device_on
 from ultimate_embedder.vectors import VectorStore
 
 SETTLE_S = 0.2
 OTHERS_S = 60.0  # that nodes may start later than the first one to be waited for; later ones join the run
-MODE = ("exclusive", "every node works on each model in turn, so that none waits for a slower one")
 
 
 def wait_for_nodes(roster: Roster, stop: StopSwitch, node_wait_s: float) -> list[tuple[str, NodeFacts]]:
@@ -113,7 +113,7 @@ class ClusterExecutor:
     @property
     def auto_mode(self) -> tuple[str, str] | None:
         """What `auto` means, and why."""
-        return MODE
+        return CLUSTER_MODE
 
     def rooms(self) -> list[DeviceRoom]:
         """The nodes that take part, each with the room of its largest device."""
@@ -128,7 +128,7 @@ class ClusterExecutor:
         found: list[str] = []
         for member in self._roster.admitted:
             if member.facts is not None and (member.name in places or not places):
-                found += [device_of(member.name, each.facts.name) for each in member.facts.devices]
+                found += [device_on(member.name, each.facts.name) for each in member.facts.devices]
         return tuple(found) or tuple(places)
 
     def memory_need(self, plan: PassPlan) -> MemoryNeed:
@@ -155,7 +155,7 @@ class ClusterExecutor:
         names = {member.name for member in self._roster.admitted}
         return Job(
             order=self._order(task, work),
-            units=cut_units(work.texts, task.rows, task.plan),
+            units=cut_units(work.texts, task.rows, task.plan, unit_texts(work.texts.count(task.rows), len(names))),
             take=desk.take,
             reject=desk.reject,
             tell=desk.tell,

@@ -12,7 +12,7 @@ from pathlib import Path
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.devices import Leases, MemoryLimits, open_devices
 from ultimate_embedder.errors import ModelError
-from ultimate_embedder.events import BatchEncoded, Event, Warned
+from ultimate_embedder.events import Event, Warned
 from ultimate_embedder.execution.checking import HALF, OverflowWatch
 from ultimate_embedder.execution.cluster.facts import NodeFacts, here
 from ultimate_embedder.execution.cluster.shared_output import write_unit
@@ -60,7 +60,11 @@ class EventBox:
         """Keep an event."""
         with self._lock:
             self._events.append(event)
-            self.batches += isinstance(event, BatchEncoded)
+
+    def count_batch(self) -> None:
+        """Another batch is done; what there is to tell of it goes with its unit."""
+        with self._lock:
+            self.batches += 1
 
     def empty(self) -> tuple[Event, ...]:
         """All events so far, which are not kept any longer."""
@@ -187,8 +191,7 @@ class _RunningPass:
         self._stream = UnitStream()
         self._order, self._events = order, events
         self._collector = collector_for(plan.identity, self._finish)
-        told = StreamEvents(plan, order.collection, events.add)
-        told.collector = self._collector
+        told = StreamEvents(plan, order.collection, events, self._collector)
         self._watch = OverflowWatch(order.texts, order.stored) if plan.identity.dtype == HALF else None
         self._work = PassWork(plan, self._stream, self._collector, told, overflow=self._watch)
         self._session = session
@@ -222,4 +225,4 @@ class _RunningPass:
     def _finish(self, result: UnitResult) -> UnitResult:
         if self._order.store is not None and result.vectors is not None:
             result = write_unit(result, Path(self._order.store), self._order.plan.identity)
-        return result.with_events(self._events.empty())
+        return result.with_events((*result.events, *self._events.empty()))

@@ -7,8 +7,7 @@ from typing import cast
 
 from ultimate_embedder.devices import Device
 from ultimate_embedder.execution.cluster.facts import NodeFacts, RemoteDeviceFacts
-from ultimate_embedder.execution.cluster.renamed import device_of
-from ultimate_embedder.types import Capability, MemorySnapshot
+from ultimate_embedder.types import Capability, MemorySnapshot, device_on
 
 
 class RemoteDevice:
@@ -18,7 +17,7 @@ class RemoteDevice:
     """A node that is gone is told of as such."""
 
     def __init__(self, node: str, known: RemoteDeviceFacts) -> None:
-        self.name = device_of(node, known.facts.name)
+        self.name = device_on(node, known.facts.name)
         self.hardware = known.facts.hardware
         self.workers = known.facts.workers
         self.has_ceiling = known.has_ceiling

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ultimate_embedder.events import Event, Mitigated, ModelLoaded, ModelLoadStarted, Warned
-from ultimate_embedder.types import MemorySnapshot
+from ultimate_embedder.types import MemorySnapshot, device_on
 
 NOT_TOLD = (ModelLoadStarted, ModelLoaded)  # what the driver tells once, for all nodes
 
@@ -20,9 +20,9 @@ def of_node(event: Event, node: str, clock_ahead_s: float = 0.0) -> Event | None
     if given.get("began") is not None:
         changed["began"] = given["began"] - clock_ahead_s
     if "device" in given:
-        changed["device"] = device_of(node, given["device"])
+        changed["device"] = device_on(node, given["device"])
     if "devices" in given:
-        changed["devices"] = [device_of(node, each) for each in given["devices"]]
+        changed["devices"] = [device_on(node, each) for each in given["devices"]]
     for name, value in given.items():
         if isinstance(value, MemorySnapshot):
             changed[name] = _memory_of(node, value)
@@ -31,16 +31,11 @@ def of_node(event: Event, node: str, clock_ahead_s: float = 0.0) -> Event | None
     if given.get("lease_id"):
         changed["lease_id"] = f"{node}/{given['lease_id']}"
     if isinstance(event, Mitigated) and event.details.get("device"):
-        changed["details"] = {**event.details, "device": device_of(node, event.details["device"])}
+        changed["details"] = {**event.details, "device": device_on(node, event.details["device"])}
     if isinstance(event, Warned):
         changed["message"] = f"{node}: {event.message}"
     return dataclasses.replace(event, **changed)
 
 
-def device_of(node: str, device: str) -> str:
-    """The name of a device of a node."""
-    return f"{node}/{device}"
-
-
 def _memory_of(node: str, memory: MemorySnapshot) -> MemorySnapshot:
-    return dataclasses.replace(memory, device=device_of(node, memory.device))
+    return dataclasses.replace(memory, device=device_on(node, memory.device))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ultimate_embedder.events import Event
 from ultimate_embedder.execution.batches import EncodedBatch
 from ultimate_embedder.execution.cluster.units import OverlongRows, Unit, UnitResult
 from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.planning import Rows
+from ultimate_embedder.planning import PassPlan, Rows
 from ultimate_embedder.vectors import row_kind
 
-IDLE_S = 0.05  # how long the loop waits for a unit before it looks after batches that are under way
+IDLE_S = 0.02  # how long the loop waits for a unit before it looks after batches that are under way
 ALL_ROWS = Rows(0, 1)  # of a stream: how many there will be is not known
 
 
@@ -67,6 +69,8 @@ class _OpenUnit:
     texts_announced: int = 0
     parts: list[tuple[np.ndarray, Any, np.ndarray]] = field(default_factory=list)
     longest: list[OverlongRows] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    """Told with the result: batches of a unit that is lost do not count."""
 
     @property
     def texts_received(self) -> int:
@@ -118,7 +122,7 @@ class UnitCollector:
 
         self._note(window.keys[0], note)
 
-    def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray) -> None:
+    def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray, events: Sequence[Event]) -> None:
         """A batch is done; the vectors of these texts of the window are on their way."""
         over = window.texts.over[texts]
         beyond = over > 0
@@ -128,6 +132,7 @@ class UnitCollector:
             unit.rows_done += len(encoded.started.rows)
             unit.texts_announced += len(texts)
             unit.longest += [rows] if len(rows.keys) else []
+            unit.events += events
 
         self._note(window.keys[0], note)
 
@@ -171,25 +176,54 @@ class UnitCollector:
             longest=tuple(unit.longest),
             texts=len(unit.unit) if complete else len(done),
             seconds=time.perf_counter() - unit.began,
+            events=tuple(unit.events),
             too_narrow=too_narrow,
         )
         return self._finish(result)
 
 
-class StreamEvents(PassEvents):
-    """The events of a pass on a node; they also tell when a unit is complete."""
+class Box(Protocol):
+    """Where events wait until the driver asks."""
 
-    collector: UnitCollector
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        ...
+
+    def count_batch(self) -> None:
+        """Another batch is done."""
+        ...
+
+
+class StreamEvents(PassEvents):
+    """The events of a pass on a node: those of a batch go with its unit, all others into the box at once."""
+
+    def __init__(self, plan: PassPlan, collection: str, box: Box, collector: UnitCollector) -> None:
+        super().__init__(plan, collection, self._route)
+        self._box = box
+        self._collector = collector
+        self._batch = threading.local()
+
+    def _route(self, event: Event) -> None:
+        events: list[Event] | None = getattr(self._batch, "events", None)
+        if events is None:
+            self._box.add(event)
+        else:
+            events.append(event)
 
     def tokenized(self, window: Window) -> None:
         """A unit was tokenised."""
         super().tokenized(window)
-        self.collector.tokenized(window)
+        self._collector.tokenized(window)
 
     def encoded(self, encoded: EncodedBatch, window: Window, texts: np.ndarray) -> None:
         """A batch of a unit is done."""
-        super().encoded(encoded, window, texts)
-        self.collector.encoded(encoded, window, texts)
+        self._batch.events = []
+        try:
+            super().encoded(encoded, window, texts)
+        finally:
+            events, self._batch.events = self._batch.events, None
+        self._box.count_batch()
+        self._collector.encoded(encoded, window, texts, events)
 
 
 def collector_for(identity: Any, finish: Callable[[UnitResult], UnitResult]) -> UnitCollector:
