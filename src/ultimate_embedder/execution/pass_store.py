@@ -9,6 +9,7 @@ from pathlib import Path
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, Warned
+from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers
 from ultimate_embedder.output import Output
 from ultimate_embedder.planning import PassPlan
 from ultimate_embedder.types import PassIdentity, VectorSpec
@@ -25,6 +26,7 @@ def open_store(plan: PassPlan, collection: str, config: RunConfig, emit: Emit) -
         shutil.rmtree(root / fingerprint(plan.identity), ignore_errors=True)
     others = earlier_identities(root)
     store = VectorStore(root, plan.identity)
+    store.notes += adopt_leftovers(store)  # of nodes of a cluster, for a driver that was killed
     taken_over = [_resume(store, collection, config.resume_from)] if config.resume_from is not None else []
     same_model = [other for other in others if other.model == plan.identity.model and other != plan.identity]
     if store.is_empty and same_model:

@@ -12,13 +12,13 @@ import numpy as np
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import NoNodeError
-from ultimate_embedder.events import BatchEncoded, Emit, Event, Warned
+from ultimate_embedder.events import BatchEncoded, Emit, Event
 from ultimate_embedder.execution.cluster.dispatch import Dispatcher, Job, Patience
 from ultimate_embedder.execution.cluster.facts import NodeFacts
 from ultimate_embedder.execution.cluster.remote import devices_of
 from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roster
-from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
+from ultimate_embedder.execution.cluster.shared_output import adopt_unit, remove_units
 from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units, unit_texts
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.ladder import TEXT_GIVEN_UP, UNIT_SPLIT
@@ -201,8 +201,7 @@ class _Desk:
         self._emit = emit
         self._store = work.sink if shared and isinstance(work.sink, VectorStore) else None
         if self._store is not None:
-            for problem in adopt_leftovers(self._store):
-                self._warn(problem)
+            stack.callback(remove_units, self._store)
         self._writer = stack.enter_context(VectorWriter(work.sink))
 
     def take(self, unit: Unit, result: UnitResult, member: Member) -> str | None:
@@ -243,6 +242,3 @@ class _Desk:
         """fp16 is too narrow for the model."""
         if self._work.overflow is not None:
             self._work.overflow.give_up(texts, unusable)
-
-    def _warn(self, message: str) -> None:
-        self._emit(Warned(collection=self._work.events.collection, message=message))

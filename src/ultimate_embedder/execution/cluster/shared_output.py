@@ -56,8 +56,14 @@ def adopt_leftovers(store: VectorStore) -> Iterator[str]:
             delete(commit)
         if problem is not None:
             yield f"{problem}; its vectors are computed again"
-    if output.units.is_dir():
-        delete(output.units)  # files without a commit were not finished
+    remove_units(store)
+
+
+def remove_units(store: VectorStore) -> None:
+    """Delete what nodes have not committed, when none of them writes any more."""
+    units = PassOutput(store.folder).units
+    if units.is_dir():
+        delete(units)
 
 
 def _parse(fields: Fields) -> ShardFile:
