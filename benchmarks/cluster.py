@@ -26,6 +26,7 @@ import numpy as np
 
 from benchmarks.scale import trivial_model, write_chunks
 from ultimate_embedder.execution.cluster.node import Node, PassFacts
+from ultimate_embedder.execution.cluster.shared_output import write_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Unit, UnitResult
 from ultimate_embedder.vectors import EncoderFacts
 
@@ -41,12 +42,16 @@ class InstantNode(Node):
         """Nothing is loaded."""
         vectors = np.random.default_rng(0).standard_normal((2048, self.dim)).astype(np.float32)
         self._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._order = order
         return PassFacts(EncoderFacts(256, ""), self.dim, ())
 
     def encode(self, unit: Unit) -> UnitResult:
         """As many vectors as there are texts."""
         rows = len(unit)
-        return UnitResult(unit.id, unit.keys, self._vectors[:rows], np.zeros(rows, bool), (), rows, 0.0)
+        result = UnitResult(unit.id, unit.keys, self._vectors[:rows], np.zeros(rows, bool), (), rows, 0.0)
+        if self._order.store is None:
+            return result
+        return write_unit(result, Path(self._order.store), self._order.plan.identity)
 
     def finish(self) -> tuple[()]:
         """There is nothing to leave."""
@@ -97,7 +102,7 @@ def compare(chunks: Path, ways: dict[str, tuple[str, ...]], rounds: int, root: P
     return found
 
 
-def measure_driver(count: int, dim: int, root: Path, shared: bool = False) -> dict[str, Any]:
+def measure_driver(count: int, dim: int, root: Path, *, shared: bool = False) -> dict[str, Any]:
     """Vectors per second that the driver takes in, and its memory, in this process."""
     import psutil
 
@@ -108,7 +113,7 @@ def measure_driver(count: int, dim: int, root: Path, shared: bool = False) -> di
     from ultimate_embedder.stop import StopSwitch
 
     ray_cluster.Node = InstantNode  # type: ignore[misc]
-    chunks, output, model = root / f"chunks-{count}", root / f"out-{count}-{dim}", root / "trivial"
+    chunks, output, model = root / f"chunks-{count}", root / f"out-{count}-{dim}-{shared}", root / "trivial"
     if not chunks.exists():
         (chunks / "c").mkdir(parents=True)
         write_chunks(chunks / "c", count)
@@ -123,7 +128,15 @@ def measure_driver(count: int, dim: int, root: Path, shared: bool = False) -> di
 
     threading.Thread(target=sample, daemon=True).start()
     config = make_config(
-        chunks, output, models=str(model), engine="ray", ray_address="local", ray_nodes=2, devices="cpu", exports="none"
+        chunks,
+        output,
+        models=str(model),
+        engine="ray",
+        ray_address="local",
+        ray_nodes=2,
+        devices="cpu",
+        exports="none",
+        shared_output=shared,
     )
     run(config, lambda event: finished.append(event) if isinstance(event, PassFinished) else None, StopSwitch())
     over.set()
@@ -131,15 +144,17 @@ def measure_driver(count: int, dim: int, root: Path, shared: bool = False) -> di
     return {
         "texts": count,
         "dim": dim,
+        "shared_output": shared,
         "seconds": round(seconds, 2),
         "vectors_per_s": round(count / seconds),
         "peak_mb": round(peaks[0] / 1e6),
     }
 
 
-def driver_in_process(count: int, dim: int, root: Path) -> dict[str, Any]:
+def driver_in_process(count: int, dim: int, root: Path, *, shared: bool = False) -> dict[str, Any]:
     """The same in a process of its own, as a peak is a property of a process."""
-    command = [sys.executable, "-m", "benchmarks.cluster", "--driver", str(count), str(dim), str(root)]
+    words = ["--driver", str(count), str(dim), str(root), *(["--shared-output"] if shared else [])]
+    command = [sys.executable, "-m", "benchmarks.cluster", *words]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command,
@@ -158,10 +173,12 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--driver", nargs=3, metavar=("COUNT", "DIM", "FOLDER"))
+    parser.add_argument("--shared-output", action="store_true")
     parser.add_argument("--only", choices=("overhead", "nodes", "driver"))
     options = parser.parse_args()
     if options.driver:
-        print(json.dumps(measure_driver(int(options.driver[0]), int(options.driver[1]), Path(options.driver[2]))))
+        count, dim, folder = options.driver
+        print(json.dumps(measure_driver(int(count), int(dim), Path(folder), shared=options.shared_output)))
         return
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
@@ -179,6 +196,7 @@ def main() -> None:
         if options.only in (None, "driver"):
             sizes = [(10_000, 384), (100_000, 384), (1_000_000, 384), (100_000, 1024)]
             result["driver"] = [driver_in_process(count, dim, root) for count, dim in sizes]
+            result["driver"].append(driver_in_process(100_000, 384, root, shared=True))
     Path("build").mkdir(exist_ok=True)
     Path("build/cluster.json").write_text(json.dumps(result, indent=2))
     print(json.dumps(result))

@@ -36,12 +36,13 @@ def test_encoding_is_divided_among_the_nodes() -> None:
 
 def test_a_unit_is_not_divided() -> None:
     small = ClusterLoad(texts=1400, text_bytes=1_400_000, dim=384)
-    assert small.units == 2
-    assert seconds_of(100, small)["nodes"] == Range(1800.0, 1800.0)
-    assert useful_nodes(HOUR.seconds, small.units, []) == 2
+    assert (small.units(2), small.units(100), small.most_units) == (8, 44, 44)
+    assert seconds_of(100, small)["nodes"].low == pytest.approx(3600 / 44)
+    assert useful_nodes(HOUR.seconds, small.most_units, []) == 44
 
 
-def test_what_is_not_measured_is_no_limit() -> None:
+def test_what_is_not_measured_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "DRIVER_VECTORS_PER_S", {})
     assert "driver" not in seconds_of(4)
     assert driver_vectors_per_s(384) is None
 
@@ -51,7 +52,7 @@ def test_the_driver_becomes_the_bottleneck_with_many_nodes(measured: None) -> No
     assert bottleneck(few).what == "nodes"
     assert bottleneck(many).what == "driver"
     assert slowest(many).seconds.low == pytest.approx(51.2)
-    assert useful_nodes(HOUR.seconds, MILLION.units, many) == 71
+    assert useful_nodes(HOUR.seconds, MILLION.most_units, many) == 71
 
 
 def test_with_a_shared_output_vectors_do_not_travel_and_the_driver_takes_more(measured: None) -> None:

@@ -77,7 +77,7 @@ def planned_cluster(passes: Sequence[PassOnNodes], cluster: ClusterShape) -> Pla
     back = sum(each.load.bytes_back(shared_output=cluster.shared_output) for each in passes)
     out = sum(each.load.bytes_out for each in passes)
     one_node = sum((each.one_node.seconds for each in passes), NOTHING)
-    units = max((each.load.units for each in passes), default=0)
+    units = max((each.load.most_units for each in passes), default=0)
     worst = bottleneck(list(by_name.values())) if by_name else None
     return PlannedCluster(
         nodes=cluster.nodes,

@@ -17,6 +17,7 @@ from ultimate_embedder.planning.cluster import (
     bottleneck,
     limits_of,
     slowest,
+    unit_texts,
     useful_nodes,
 )
 from ultimate_embedder.planning.estimates import (
@@ -133,6 +134,7 @@ __all__ = [
     "speed_of",
     "stage_seconds",
     "together",
+    "unit_texts",
     "useful_nodes",
 ]
 

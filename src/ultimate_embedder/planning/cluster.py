@@ -9,16 +9,23 @@ from dataclasses import dataclass
 from ultimate_embedder.planning.estimates import NOTHING, Estimate, Range
 
 CLUSTER_MODE = ("exclusive", "every node works on each model in turn, so that none waits for a slower one")
-UNIT_TEXTS = 1024  # that travel to a node together
+UNIT_TEXTS = 1024  # that travel to a node together, at the most
+LEAST_TEXTS = 32  # of a unit: less would cost more to send than to encode
+UNITS_PER_NODE = 4  # at the least, so that the faster node can take more
 KEY_BYTES = 16  # of a text, both ways
 MARK_BYTES = 1  # whether a text is beyond the limit
 FLOAT_BYTES = 4
-DRIVER_VECTORS_PER_S: Mapping[int, float] = {}
-"""Vectors per second that the driver takes in and stores, by dimensions. Measured: docs/scale.md; empty if not."""
+DRIVER_VECTORS_PER_S: Mapping[int, float] = {384: 39_316.0, 1024: 22_544.0}
+"""Vectors per second that the driver takes in and stores, by dimensions. Measured: docs/scale.md."""
 SHARED_VECTORS_PER_S: float | None = None
 """The same with --shared-output, where nodes write the vectors and the driver adopts their files."""
 NETWORK_BYTES_PER_S = Range(100e6, 1e9)  # assumed: what the driver's machine reaches of 1 to 10 Gbit/s
 NODES, DRIVER, NETWORK = "nodes", "driver", "network"
+
+
+def unit_texts(texts: int, nodes: int) -> int:
+    """How many texts a unit has, so that there are several for each node."""
+    return max(LEAST_TEXTS, min(UNIT_TEXTS, math.ceil(texts / (UNITS_PER_NODE * max(1, nodes)))))
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,14 @@ class ClusterLoad:
     text_bytes: int
     dim: int
 
+    def units(self, nodes: int) -> int:
+        """What can be given to so many nodes."""
+        return math.ceil(self.texts / unit_texts(self.texts, nodes))
+
     @property
-    def units(self) -> int:
-        """What can be given to nodes."""
-        return math.ceil(self.texts / UNIT_TEXTS)
+    def most_units(self) -> int:
+        """What can be given to nodes, however many there are."""
+        return math.ceil(self.texts / LEAST_TEXTS)
 
     @property
     def bytes_out(self) -> int:
@@ -80,7 +91,8 @@ def limits_of(one_node: Estimate, load: ClusterLoad, cluster: ClusterShape) -> l
     """What a pass is limited by, if one node takes so long for it. The driver only where it was measured."""
     if not load.texts:
         return []
-    share = math.ceil(load.units / cluster.nodes) / load.units  # of the node that has most: units are not divided
+    units = load.units(cluster.nodes)
+    share = math.ceil(units / cluster.nodes) / units  # of the node that has most: units are not divided
     limits = [Limit(NODES, one_node.seconds.times(share), one_node.basis)]
     rate = SHARED_VECTORS_PER_S if cluster.shared_output else driver_vectors_per_s(load.dim)
     if rate is not None:

@@ -19,12 +19,21 @@ from ultimate_embedder.execution.cluster.remote import devices_of
 from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roster
 from ultimate_embedder.execution.cluster.shared_output import adopt_unit, remove_units
-from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units, unit_texts
+from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.ladder import TEXT_GIVEN_UP, UNIT_SPLIT
 from ultimate_embedder.execution.local import memory_need
 from ultimate_embedder.execution.writer import VectorWriter
-from ultimate_embedder.planning import CLUSTER_MODE, DeviceRoom, MemoryNeed, PassPlan, Step, StepResult, Task
+from ultimate_embedder.planning import (
+    CLUSTER_MODE,
+    DeviceRoom,
+    MemoryNeed,
+    PassPlan,
+    Step,
+    StepResult,
+    Task,
+    unit_texts,
+)
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import device_on

@@ -16,8 +16,6 @@ from ultimate_embedder.planning import UNIT_TEXTS, PassPlan, Rows
 from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import fingerprint
 
-LEAST_TEXTS = 32  # of a unit: less would cost more to send than to encode
-UNITS_PER_NODE = 4  # at the least, so that the faster node can take more
 UNIT_CHARACTERS = 4 << 20  # long texts close a unit early: it must be done within its deadline
 
 
@@ -123,11 +121,6 @@ class PassOrder:
     """The folder of the pass's vectors, where nodes write them themselves."""
     shipper: Shipper | None = None
     """Where a node gets the model from that has it not."""
-
-
-def unit_texts(texts: int, nodes: int) -> int:
-    """How many texts a unit has, so that there are several for each node."""
-    return max(LEAST_TEXTS, min(UNIT_TEXTS, -(-texts // (UNITS_PER_NODE * max(1, nodes)))))
 
 
 def cut_units(texts: TextSource, rows: Rows, plan: PassPlan, size: int = UNIT_TEXTS) -> Iterator[Unit]:
