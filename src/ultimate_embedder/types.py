@@ -334,7 +334,7 @@ LONGEST_NUMBER = 10  # digits: names come from logs too
 
 
 def device_on(node: str, device: str) -> str:
-    """The name of a device of a node of a cluster: `node-2/cuda:0`."""
+    """The name of a device of a node of a cluster: `node-2/card:0`."""
     return f"{node}/{device}"
 
 

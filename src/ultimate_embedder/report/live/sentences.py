@@ -37,7 +37,7 @@ def shown(text: object, most: int = MOST_CHARACTERS) -> str:
 
 
 def devices_in_words(devices: Sequence[str]) -> str:
-    """`cuda:0, cuda:1`; of several nodes with more than two devices, how many there are."""
+    """`card:0, card:1`; of several nodes with more than two devices, how many there are."""
     nodes = {node_of(device) for device in devices} - {None}
     if not nodes or len(devices) <= MOST_NAMED:
         return ", ".join(devices)
