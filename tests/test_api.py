@@ -48,6 +48,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_type_checkers_know_the_options(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text("\n".join([PROGRAM, *REFUSED]), encoding="utf-8")

@@ -58,6 +58,7 @@ def _run(program: Path, *arguments: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_has_the_command_the_library_and_the_old_names(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "chunks").mkdir()
     (tmp_path / "chunks/docs.jsonl").write_text('{"text": "from a wheel"}\n')

@@ -461,6 +461,7 @@ def test_the_variables_of_the_hub_are_heeded(
 # -- as it is started
 
 
+@pytest.mark.slow
 def test_a_bare_clone_is_enough(chunks: Path, output: Path, models: list[str], tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     for name in ("scripts", "src"):

@@ -22,6 +22,7 @@ print(scipy.optimize.linear_sum_assignment([[1, 2], [2, 1]])[1].tolist(), hasatt
 """
 
 
+@pytest.mark.slow
 def test_functions_that_encoding_never_calls_are_imported_when_they_are_called() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False False False", "5.0", "[0, 1] True"]

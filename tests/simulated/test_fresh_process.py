@@ -182,6 +182,7 @@ def refusal(output: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarray, tmp_path: Path) -> None:
     process = start(*embed_command(chunks, tmp_path, model, "--json"), faults=f"0@400!={ILLEGAL_ACCESS}")
     wait_until(lambda: counted(tmp_path)["fresh_process"])
@@ -196,6 +197,7 @@ def test_a_stop_reaches_the_child(chunks: Path, model: str, reference: np.ndarra
     np.testing.assert_allclose(vectors_of(tmp_path), reference, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_hanging_card_does_not_keep_the_process_from_ending(chunks: Path, model: str, tmp_path: Path) -> None:
     process = start(*embed_command(chunks, tmp_path, model, "--stall-timeout", "5s"), faults="1@400~")
     _, err = process.communicate(timeout=HANG_S)

@@ -242,6 +242,7 @@ def test_a_fresh_process_goes_on_when_every_card_is_lost(
     assert [event["collection"] for event in events_of(tmp_path) if event["event"] == "CollectionFinished"] == ["c"]
 
 
+@pytest.mark.slow
 def test_collections_that_are_done_are_not_touched_by_the_fresh_process(
     models: list[str], tmp_path: Path, controls: SimulatedControls
 ) -> None:

@@ -99,6 +99,7 @@ def test_half_precision_is_close(model: Path, texts: list[str], expected: np.nda
     assert 0 < np.abs(found - expected[:3]).max() < 0.02
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_fills_the_device_is_computed_a_token_at_a_time() -> None:
     words = 180_000  # of 16 floats: 12 MiB of weights, and as much for the logits of 16 tokens
     folder = tiny_splade(hidden=16, layers=2, vocabulary=words)
