@@ -17,7 +17,7 @@ MARK_BYTES = 1  # whether a text is beyond the limit
 FLOAT_BYTES = 4
 DRIVER_VECTORS_PER_S: Mapping[int, float] = {384: 39_316.0, 1024: 22_544.0}
 """Vectors per second that the driver takes in and stores, by dimensions. Measured: docs/scale.md."""
-SHARED_VECTORS_PER_S: float | None = None
+SHARED_VECTORS_PER_S: float | None = 31_067.0
 """The same with --shared-output, where nodes write the vectors and the driver adopts their files."""
 NETWORK_BYTES_PER_S = Range(100e6, 1e9)  # assumed: what the driver's machine reaches of 1 to 10 Gbit/s
 NODES, DRIVER, NETWORK = "nodes", "driver", "network"
