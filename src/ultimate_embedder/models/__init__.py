@@ -29,7 +29,7 @@ from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
 from ultimate_embedder.models.segments import SegmentCutter
-from ultimate_embedder.models.shipped import PIECE_BYTES, Receiver, find_shipped, read_piece
+from ultimate_embedder.models.shipped import PIECE_BYTES, ModelFiles, Receiver, find_shipped
 from ultimate_embedder.models.show import model_rows
 from ultimate_embedder.models.sparse_encoder import SparseModel, is_sparse_model, load_sparse_model, require_sparse
 from ultimate_embedder.models.streaming import LayerStream
@@ -49,6 +49,7 @@ __all__ = [
     "LoadedModel",
     "ModelCheck",
     "ModelFile",
+    "ModelFiles",
     "NotApplicableError",
     "Receiver",
     "Reranker",
@@ -84,7 +85,6 @@ __all__ = [
     "padded_length",
     "position_limit",
     "pull_model",
-    "read_piece",
     "repeated_layers",
     "require_backend",
     "require_sparse",

@@ -12,7 +12,7 @@ from ultimate_embedder.errors import ModelError
 from ultimate_embedder.files import delete, sync_folder
 from ultimate_embedder.models.paths import SHA256, file_problem
 from ultimate_embedder.models.trust import require_trust
-from ultimate_embedder.models.verify import ModelFile, digest_of, files_digest
+from ultimate_embedder.models.verify import ModelFile, digest_of, files_digest, list_files
 from ultimate_embedder.types import ResolvedModel
 
 FOLDER = "ultimate-embedder-shipped"
@@ -31,13 +31,23 @@ def find_shipped(model: ResolvedModel, access: HubAccess) -> ResolvedModel | Non
     return replace(model, path=folder, note="sent by the machine that started the run")
 
 
-def read_piece(model: ResolvedModel, name: str, offset: int) -> bytes:
-    """Some bytes of a file of a model, as many as are sent at a time."""
-    if problem := file_problem(name):
-        raise ModelError(f"a file {name!r} was asked for, which {problem}.")
-    with open(model.path / name, "rb") as content:
-        content.seek(offset)
-        return content.read(PIECE_BYTES)
+class ModelFiles:
+    """Gives the files of a model of this machine, piece by piece."""
+
+    def __init__(self, model: ResolvedModel) -> None:
+        self._folder = model.path
+
+    def files(self) -> Sequence[ModelFile]:
+        """All files, with their checksums."""
+        return list_files(self._folder)
+
+    def piece(self, name: str, offset: int) -> bytes:
+        """Some bytes of a file, as many as are sent at a time."""
+        if problem := file_problem(name):
+            raise ModelError(f"a file {name!r} was asked for, which {problem}.")
+        with open(self._folder / name, "rb") as content:
+            content.seek(offset)
+            return content.read(PIECE_BYTES)
 
 
 class Receiver:

@@ -40,7 +40,7 @@ def facts(
     device = RemoteDeviceFacts(
         DeviceFacts(name, "a chip", 1, 1 << 30, 1 << 30), memory, has_ceiling, "all of it", None, dtype
     )
-    return NodeFacts("host", 1, {**versions(), **(version or {})}, (device,), 1, 0.0)
+    return NodeFacts("host", {**versions(), **(version or {})}, (device,), 1, 0.0)
 
 
 def vectors_of(unit: Unit) -> np.ndarray:
@@ -93,8 +93,11 @@ class FakeHandle:
                 self.dead = True
                 raise LostError("the process was killed")
             self.units += 1
+            narrow = (len(unit), len(unit) - 1) if fate == "narrow" else None
             done = unit if fate != "half" else unit.halves(self.cluster.identity)[0]
-            return UnitResult(unit.id, done.keys, vectors_of(done), np.zeros(len(done), bool), (), len(done), 1.0)
+            return UnitResult(
+                unit.id, done.keys, vectors_of(done), np.zeros(len(done), bool), (), len(done), 1.0, too_narrow=narrow
+            )
 
         return self.cluster.ticket(self, answer, self.node.rounds if fate != "frozen" else 10**9)
 

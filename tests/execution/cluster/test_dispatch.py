@@ -183,6 +183,24 @@ def test_a_node_that_always_fails_is_left_alone_and_the_others_go_on() -> None:
     assert not run.rejected
 
 
+def test_a_broken_node_makes_no_text_guilty() -> None:
+    run = Run(
+        [FakeNode("a", fate=lambda unit: "dies"), FakeNode("b", rounds=200)], texts=12, unit=1, unit_s=1000.0
+    ).go()
+    run.check()
+    assert run.lost()
+    assert not run.rejected
+
+
+def test_a_model_that_fp16_is_too_narrow_for_is_given_up_at_once() -> None:
+    run = Run([FakeNode("a", fate=once("narrow")), FakeNode("b")], texts=200)
+    given_up: list[tuple[int, int]] = []
+    run.jobs[0].give_up = lambda texts, unusable: given_up.append((texts, unusable))
+    run.go()
+    assert given_up == [(4, 3)]
+    assert len(run.cluster.given) < 20
+
+
 def test_a_stop_asks_all_nodes_to_end_and_waits_for_what_is_under_way() -> None:
     run = Run([FakeNode("a"), FakeNode("b")], texts=400)
     run.during = lambda: run.stop.stop("enough")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.tiny_models import overflowing_model, tiny_model
+from tests.support.tiny_models import tiny_model
 from ultimate_embedder.config import HubAccess, RunConfig
 from ultimate_embedder.errors import ModelError, UsageError
 from ultimate_embedder.events import BatchEncoded, LeaseReleased, ModelLoaded, Warned
@@ -21,18 +21,9 @@ from ultimate_embedder.execution.cluster.node import Node
 from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Unit, cut_units
-from ultimate_embedder.models import (
-    ModelFile,
-    Receiver,
-    find_shipped,
-    list_files,
-    load_encoder,
-    read_piece,
-    resolve_model,
-)
+from ultimate_embedder.models import ModelFiles, Receiver, find_shipped, list_files, load_encoder, resolve_model
 from ultimate_embedder.options import make_config
 from ultimate_embedder.planning import PassPlan, Rows, plan_passes
-from ultimate_embedder.types import ResolvedModel
 from ultimate_embedder.vectors import VectorStore
 
 TEXTS = tuple(f"{number} {'a chunk of text ' * (number % 9)}" for number in range(40))
@@ -129,34 +120,11 @@ def test_a_pass_that_was_not_begun_is_an_error(config: RunConfig) -> None:
         node.encode(units_of(plan)[0])
 
 
-def test_a_node_says_that_fp16_is_too_narrow(config: RunConfig, tmp_path: Path) -> None:
-    model = overflowing_model()
-    config = replace(config, models=(replace(config.models[0], name=str(model)),))
-    plan = plan_for(config)
-    narrow = replace(plan, identity=replace(plan.identity, dtype="float16"))
-    node = Node(config, cores=1)
-    node.begin(order_for(narrow))
-    assert node.encode(units_of(narrow, 40)[0]).too_narrow in (None, (40, 40))
-
-
 def test_other_files_of_a_model_are_refused_with_both_digests(config: RunConfig, model: Path, tmp_path: Path) -> None:
     plan = plan_for(config)
     other = replace(plan, model=replace(plan.model, digest="f" * 64))
     with pytest.raises(ModelError, match=r"has other files on this node .*--ship-models"):
         Node(config, cores=1).begin(order_for(other))
-
-
-class FilesHere:
-    """Sends the files of a model of this machine."""
-
-    def __init__(self, model: ResolvedModel) -> None:
-        self._model = model
-
-    def files(self) -> list[ModelFile]:
-        return list_files(self._model.path)
-
-    def piece(self, name: str, offset: int) -> bytes:
-        return read_piece(self._model, name, offset)
 
 
 def test_a_model_that_a_node_does_not_have_is_sent_and_used_again(
@@ -169,7 +137,7 @@ def test_a_model_that_a_node_does_not_have_is_sent_and_used_again(
     with pytest.raises(ModelError):
         Node(config, cores=1).begin(order)
     node = Node(config, cores=1)
-    node.begin(replace(order, shipper=FilesHere(plan.model)))
+    node.begin(replace(order, shipper=ModelFiles(plan.model)))
     assert node.encode(units_of(plan)[0]).texts == 8
     assert find_shipped(plan.model, config.hub) is not None
     Node(config, cores=1).begin(order)  # it is there now
@@ -177,7 +145,7 @@ def test_a_model_that_a_node_does_not_have_is_sent_and_used_again(
 
 def test_a_sent_model_that_is_damaged_is_not_used(config: RunConfig) -> None:
     plan = plan_for(config)
-    shipper = FilesHere(plan.model)
+    shipper = ModelFiles(plan.model)
     receiver = Receiver(plan.model.digest, shipper.files(), config.hub)
     for file in shipper.files():
         receiver.add(file.name, 0, bytes(file.size_bytes))
@@ -193,7 +161,7 @@ def test_a_sent_file_cannot_leave_its_folder(config: RunConfig, name: str) -> No
     with pytest.raises(ModelError, match="was sent with a file"):
         Receiver(plan.model.digest, files, config.hub)
     with pytest.raises(ModelError, match="asked for"):
-        read_piece(plan.model, name, 0)
+        ModelFiles(plan.model).piece(name, 0)
 
 
 def test_a_shipped_model_that_was_changed_is_deleted(config: RunConfig, tmp_path: Path) -> None:

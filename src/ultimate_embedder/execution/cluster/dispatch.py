@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ultimate_embedder.errors import OutputError, StoppedError, UltimateEmbedderError
 from ultimate_embedder.events import Event
@@ -69,12 +70,14 @@ class Job:
     narrow: bool = False
     """Whether fp16 is too narrow for it: it is begun again, and nothing more is done now."""
 
-    def next(self, *, alone: bool) -> Unit | None:
-        """The next unit for a node; one that is suspect only if it can be `alone` there."""
+    def next(self, may_try: Callable[[Unit], bool], *, alone: bool) -> Unit | None:
+        """The next unit for a node; one that is suspect only if it can be `alone` there, and the node `may_try` it."""
         if self.narrow:
             return None
-        if alone and self.suspects:
-            return self.suspects.popleft()
+        suspect = next((unit for unit in self.suspects if may_try(unit)), None) if alone else None
+        if suspect is not None:
+            self.suspects.remove(suspect)
+            return suspect
         if self.again:
             return self.again.popleft()
         if not self.exhausted:
@@ -108,6 +111,8 @@ class Dispatcher:
         self._deaths: collections.Counter[str] = collections.Counter()
         self._splits: set[str] = set()
         """Units that are halves of others: one death is enough to halve them again."""
+        self._lost_with: collections.defaultdict[str, frozenset[str]] = collections.defaultdict(frozenset)
+        """The nodes that a unit was lost with."""
         self._errors: collections.Counter[str] = collections.Counter()
         self._last_member = clock()
         self._stopped_at: float | None = None
@@ -158,7 +163,7 @@ class Dispatcher:
                 self._begin(member, job)
                 continue
             while len(member.given) < IN_FLIGHT and not self._holds_suspect(member):
-                unit = job.next(alone=not member.given)
+                unit = job.next(partial(self._may_try, member), alone=not member.given)
                 if unit is None:
                     break
                 if not member.given:
@@ -185,6 +190,11 @@ class Dispatcher:
 
     def _holds_suspect(self, member: Member) -> bool:
         return any(self._is_suspect(unit) for unit in member.given.values())
+
+    def _may_try(self, member: Member, unit: Unit) -> bool:
+        """Whether a node may have a suspect unit: one that was lost with it may itself be what is broken."""
+        lost_with = self._lost_with[unit.id]
+        return member.name not in lost_with or all(each.name in lost_with for each in self._roster.admitted)
 
     def _is_suspect(self, unit: Unit) -> bool:
         return bool(self._deaths[unit.id]) or unit.id in self._splits
@@ -285,8 +295,8 @@ class Dispatcher:
     def _take_error(self, member: Member, unit: Unit, error: NodeError) -> None:
         """A unit has raised: another node may do it, and this one begins anew, as nobody knows what state it is in."""
         self._errors[unit.id] += 1
-        if self._errors[unit.id] >= MOST_ERRORS and error.__cause__ is not None:
-            raise error.__cause__
+        if self._errors[unit.id] >= MOST_ERRORS:
+            raise error.__cause__ or error
         for each in self._roster.lose(member, str(error)):
             self._jobs[each.model_pass].again.append(each)
 
@@ -296,6 +306,7 @@ class Dispatcher:
         known = any(self._deaths[unit.id] + 1 >= SUSPECT_DEATHS or unit.id in self._splits for unit in held)
         self._roster.lose(member, reason, suspect=known)
         for unit in held:
+            self._lost_with[unit.id] |= {member.name}
             self._suspect(unit, reason)
 
     def _suspect(self, unit: Unit, reason: str) -> None:
@@ -308,6 +319,7 @@ class Dispatcher:
             halves = unit.halves(job.order.plan.identity)
             job.split(unit, reason)
             self._splits.update(half.id for half in halves)
+            self._lost_with.update((half.id, self._lost_with[unit.id]) for half in halves)
             job.suspects.extend(halves)
         else:
             job.suspects.append(unit)

@@ -12,13 +12,13 @@ import numpy as np
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.devices import Device
 from ultimate_embedder.errors import NoNodeError
-from ultimate_embedder.events import BatchEncoded, Emit, Event
+from ultimate_embedder.events import BatchEncoded, Emit, Event, Warned
 from ultimate_embedder.execution.cluster.dispatch import Dispatcher, Job, Patience
 from ultimate_embedder.execution.cluster.facts import NodeFacts
 from ultimate_embedder.execution.cluster.remote import devices_of
 from ultimate_embedder.execution.cluster.renamed import of_node
 from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roster
-from ultimate_embedder.execution.cluster.shared_output import adopt_unit, remove_units
+from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units
 from ultimate_embedder.execution.executor import PassWork
 from ultimate_embedder.execution.ladder import TEXT_GIVEN_UP, UNIT_SPLIT
@@ -136,7 +136,7 @@ class ClusterExecutor:
         """The devices of some nodes."""
         found: list[str] = []
         for member in self._roster.admitted:
-            if member.facts is not None and (member.name in places or not places):
+            if member.facts is not None and member.name in places:
                 found += [device_on(member.name, each.facts.name) for each in member.facts.devices]
         return tuple(found) or tuple(places)
 
@@ -210,7 +210,7 @@ class _Desk:
         self._emit = emit
         self._store = work.sink if shared and isinstance(work.sink, VectorStore) else None
         if self._store is not None:
-            stack.callback(remove_units, self._store)
+            stack.callback(self._adopt_rest, self._store)
         self._writer = stack.enter_context(VectorWriter(work.sink))
 
     def take(self, unit: Unit, result: UnitResult, member: Member) -> str | None:
@@ -227,6 +227,12 @@ class _Desk:
             events.overlong.add(rows.keys, rows.tokens, rows.over)
         self.tell(result.events, member)
         return None
+
+    def _adopt_rest(self, store: VectorStore) -> None:
+        """What nodes have written and was not taken any more, when the run stops: it is work that is done."""
+        for problem in adopt_leftovers(store):
+            self._emit(Warned(collection=self._work.events.collection, message=problem))
+        store.seal()
 
     def tell(self, told: Sequence[Event], member: Member) -> None:
         """Tell what has happened on a node."""

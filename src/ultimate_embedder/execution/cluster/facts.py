@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,6 @@ class NodeFacts:
     """A node as it describes itself."""
 
     host: str
-    pid: int
     versions: Mapping[str, str]
     devices: tuple[RemoteDeviceFacts, ...]
     cores: int
@@ -59,7 +57,6 @@ def here(devices: Sequence[Device], precision: str, cores: int, clock: float) ->
     """What there is to say of this process."""
     return NodeFacts(
         host=socket.gethostname(),
-        pid=os.getpid(),
         versions=versions(),
         devices=tuple(_describe(device, precision, cores) for device in devices),
         cores=cores,

@@ -24,7 +24,7 @@ from ultimate_embedder.config import RunConfig
 from ultimate_embedder.execution.cluster.node import Node
 from ultimate_embedder.execution.cluster.roster import AnswerLostError, FoundNode, LostError, NodeError, Ticket
 from ultimate_embedder.execution.cluster.units import PassOrder, Unit
-from ultimate_embedder.models import ModelFile, list_files, read_piece
+from ultimate_embedder.models import ModelFile, ModelFiles
 from ultimate_embedder.types import ResolvedModel
 
 ray: Any = typed_ray  # its annotations know neither actors with options nor its own dictionaries
@@ -139,9 +139,7 @@ class RayCluster:
             raise NodeError(_in_words(cause or error)) from cause
         except ActorDiedError as error:
             if PACKAGE in str(error) and "No module named" in str(error):
-                raise NodeError(
-                    "ultimate-embedder is not installed there: pip install 'ultimate-embedder[ray]'"
-                ) from None
+                raise NodeError(NOT_INSTALLED) from None
             raise LostError(_in_words(error)) from error
         except RuntimeEnvSetupError as error:
             raise NodeError(_in_words(error)) from error
@@ -156,7 +154,7 @@ class RayShipper:
 
     def __init__(self, model: ResolvedModel) -> None:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._actor = ray.remote(num_cpus=0, scheduling_strategy=here)(_ModelFiles).remote(model)
+        self._actor = ray.remote(num_cpus=0, scheduling_strategy=here)(ModelFiles).remote(model)
 
     def files(self) -> Sequence[ModelFile]:
         """All files, with their checksums."""
@@ -167,17 +165,6 @@ class RayShipper:
         """Some bytes of a file."""
         content: bytes = ray.get(self._actor.piece.remote(name, offset))
         return content
-
-
-class _ModelFiles:
-    def __init__(self, model: ResolvedModel) -> None:
-        self._model = model
-
-    def files(self) -> list[ModelFile]:
-        return list_files(self._model.path)
-
-    def piece(self, name: str, offset: int) -> bytes:
-        return read_piece(self._model, name, offset)
 
 
 def _free_resources() -> Mapping[str, Mapping[str, float]]:

@@ -56,14 +56,8 @@ def adopt_leftovers(store: VectorStore) -> Iterator[str]:
             delete(commit)
         if problem is not None:
             yield f"{problem}; its vectors are computed again"
-    remove_units(store)
-
-
-def remove_units(store: VectorStore) -> None:
-    """Delete what nodes have not committed, when none of them writes any more."""
-    units = PassOutput(store.folder).units
-    if units.is_dir():
-        delete(units)
+    if output.units.is_dir():
+        delete(output.units)  # files without a commit were not finished
 
 
 def _parse(fields: Fields) -> ShardFile:

@@ -19,6 +19,7 @@ from ultimate_embedder.execution.pass_events import PassEvents
 from ultimate_embedder.execution.windows import Window
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.planning import PassPlan, Rows
+from ultimate_embedder.types import PassIdentity
 from ultimate_embedder.vectors import row_kind
 
 IDLE_S = 0.02  # how long the loop waits for a unit before it looks after batches that are under way
@@ -226,6 +227,6 @@ class StreamEvents(PassEvents):
         self._collector.encoded(encoded, window, texts, events)
 
 
-def collector_for(identity: Any, finish: Callable[[UnitResult], UnitResult]) -> UnitCollector:
+def collector_for(identity: PassIdentity, finish: Callable[[UnitResult], UnitResult]) -> UnitCollector:
     """What collects vectors of the kind that a pass makes."""
     return UnitCollector(row_kind(identity).join, finish)

@@ -19,7 +19,7 @@ from ultimate_embedder.vectors import fingerprint
 UNIT_CHARACTERS = 4 << 20  # long texts close a unit early: it must be done within its deadline
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unit:
     """Texts of one pass. Equal texts of equal passes make a unit with the same id, in every run."""
 
