@@ -91,12 +91,14 @@ def one_run(chunks: Path, output: Path, *options: str, cores: str | None = None)
     return {"encoding_s": encoding_seconds(output), "run_s": time.perf_counter() - started}
 
 
-def compare(chunks: Path, ways: dict[str, tuple[str, ...]], rounds: int, root: Path) -> dict[str, list[float]]:
-    """Seconds of encoding of each way, in turn."""
+def compare(
+    chunks: Path, ways: dict[str, tuple[str, ...]], rounds: int, root: Path, on_one_core: str | None = None
+) -> dict[str, list[float]]:
+    """Seconds of encoding of each way, in turn; one of them may have one core, driver included."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
         for name, options in ways.items():
-            taken = one_run(chunks, root / f"{name}-{number}", *options)
+            taken = one_run(chunks, root / f"{name}-{number}", *options, cores="0" if name == on_one_core else None)
             found[name].append(taken["encoding_s"])
             print(f"round {number + 1}, {name}: {taken['encoding_s']:.1f} s of {taken['run_s']:.1f} s", flush=True)
     return found
@@ -192,7 +194,7 @@ def main() -> None:
             result["overhead"] = summarize(compare(chunks, ways, options.rounds, root), "local", "ray")
         if options.only in (None, "nodes"):
             ways = {"one": (*cluster, "--ray-nodes", "1"), "two": (*cluster, "--ray-nodes", "2")}
-            result["nodes"] = summarize(compare_nodes(chunks, ways, options.rounds, root), "one", "two")
+            result["nodes"] = summarize(compare(chunks, ways, options.rounds, root, on_one_core="one"), "one", "two")
         if options.only in (None, "driver"):
             sizes = [(10_000, 384), (100_000, 384), (1_000_000, 384), (100_000, 1024)]
             result["driver"] = [driver_in_process(count, dim, root) for count, dim in sizes]
@@ -200,18 +202,6 @@ def main() -> None:
     Path("build").mkdir(exist_ok=True)
     Path("build/cluster.json").write_text(json.dumps(result, indent=2))
     print(json.dumps(result))
-
-
-def compare_nodes(chunks: Path, ways: dict[str, tuple[str, ...]], rounds: int, root: Path) -> dict[str, list[float]]:
-    """Nodes of one core each; with one of them the other core stays idle."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds):
-        for name, options in ways.items():
-            # a node gets the cores of the machine divided by the number of nodes: one node sees one core only
-            taken = one_run(chunks, root / f"{name}-{number}", *options, cores="0" if name == "one" else None)
-            found[name].append(taken["encoding_s"])
-            print(f"round {number + 1}, {name}: {taken['encoding_s']:.1f} s of {taken['run_s']:.1f} s", flush=True)
-    return found
 
 
 def summarize(found: dict[str, list[float]], base: str, other: str) -> dict[str, Any]:

@@ -20,8 +20,12 @@ from ultimate_embedder.compat import KaggleExportConfig, UltimateKaggleEmbedderV
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.devices.simulated import SimulatedControls, simulate
 from ultimate_embedder.execution import host
+from ultimate_embedder.execution.cluster.node import Node
+from ultimate_embedder.execution.cluster.units import PassOrder, Unit
 from ultimate_embedder.find import open_query_encoder
 from ultimate_embedder.models import Encoder, load_encoder, resolve_model
+from ultimate_embedder.options import make_config
+from ultimate_embedder.planning import plan_passes
 from ultimate_embedder.status import output_status
 from ultimate_embedder.summary import CollectionSummary
 from ultimate_embedder.verify import verify_output
@@ -277,3 +281,21 @@ def test_the_terminal_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixt
     options = ["--models", str(overflowing_model()), "--devices", "simulated:64MiB", "--export", "npy"]
     assert main(["embed", str(chunks), "--output", str(tmp_path / "out"), *options]) == 0
     assert "With --precision fp32 a run begins so" in capsys.readouterr().err
+
+
+def test_a_node_of_a_cluster_says_that_fp16_is_too_narrow_and_gives_no_vectors(tmp_path: Path) -> None:
+    texts = [f"~{number} word" for number in range(300)]
+    (tmp_path / "chunks").mkdir()
+    options: dict[str, Any] = {"models": str(overflowing_model()), "devices": "simulated:2x64MiB", "offline": True}
+    config = make_config(tmp_path / "chunks", tmp_path / "out", **options)
+    model = resolve_model(config.models[0].name, config.hub)
+    (plan,) = plan_passes(config, [(config.models[0], model)], "float16", on_cpu=False)
+    node = Node(config, cores=1)
+    node.begin(PassOrder(plan, str(model.path), "c", texts=len(texts), stored=0))
+    keys = np.arange(2 * len(texts), dtype=np.uint64).reshape(-1, 2)
+    result = node.encode(Unit("u", 0, keys, tuple(texts)))
+    node.finish()
+    node._session.end_run()  # its process would end, and the weights that it keeps warm with it
+    assert result.too_narrow is not None
+    assert result.too_narrow[1] > 0
+    assert result.texts < len(texts)
