@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else loopback is taken for the outer address of the machine
 }
 SYSTEM = {"worker_niceness": 0}  # else our processes wait behind everything else on the machine
+START_ONE = "Start one with 'ray start --head', name one with --ray-address HOST:PORT, or use --ray-address local"
 HINT = (
     "A cluster with token authentication needs RAY_AUTH_MODE=token and the token in RAY_AUTH_TOKEN, or in the file "
     "that RAY_AUTH_TOKEN_PATH names."
@@ -89,6 +90,8 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if address == AUTO and isinstance(error, ConnectionError) and "Could not find" in reason:
+            reason = f"no cluster was found. {START_ONE}"
         raise UsageError(f"--ray-address {address}: {reason.rstrip('.')}. {HINT}") from error
     if hasattr(private, "_worker_logs_enabled"):
         private._worker_logs_enabled = False  # else lines of Ray's processes are written to our standard output
