@@ -89,7 +89,7 @@ def test_cut_texts_have_the_spans_of_transformers() -> None:
 
 def test_other_architectures_stay_with_transformers_and_are_not_compared_again() -> None:
     for architecture, problem in {"mpnet": "it is a MPNetModel", "qwen2": "it is a Qwen2Model"}.items():
-        folder = tiny_model(architecture)  # type: ignore[arg-type]
+        folder = tiny_model(architecture)
         assert not load(folder).fused
         known = read_checked(resolve_model(str(folder)).digest)
         assert known is not None
