@@ -14,7 +14,7 @@ SLOW_OPTIONS := -q --strict-markers -m slow
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -123,6 +123,9 @@ real-cards: $(STAMP)  ## what real cards should do, by counted operations: build
 
 bench-cluster: $(STAMP)  ## overhead of a Ray cluster, two nodes against one, the driver's limit: build/cluster.json
 	PYTHONPATH=. $(BIN)/python -m benchmarks.cluster
+
+bench-exports: $(STAMP)  ## seconds of each export after encoding, and of all together: build/bench/exports.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks.exports
 
 bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
 	PYTHONPATH=. $(BIN)/python benchmarks/upload.py

@@ -578,6 +578,7 @@ class ExportWritten(Event):
 
     exported: ExportedFile
     seconds: float
+    """Its share where exports are written side by side: those of all add up to the time that they took."""
 
 
 @dataclass(frozen=True, kw_only=True)
