@@ -16,7 +16,7 @@ import psutil
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.formats import cpu_format
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.machine import processor_name, usable_cores
+from ultimate_embedder.machine import has_vnni, processor_name, usable_cores
 from ultimate_embedder.types import Capability, MemorySnapshot
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class CpuDevice:
     lanes = 1
     lost: str | None = None
     hangs = False
+    has_vnni = property(lambda self: has_vnni())
     ceiling_reason = "all memory of the machine; the system shares it out"
 
     def __init__(self, workers: int | None = None) -> None:

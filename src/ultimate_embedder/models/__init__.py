@@ -2,12 +2,14 @@
 
 from ultimate_embedder.models.ask_hub import ask_hub
 from ultimate_embedder.models.attention import attention_in_pieces, uses_attention
-from ultimate_embedder.models.backend import require_backend, use_backend
+from ultimate_embedder.models.backend import has_backend, load_on_backend, require_backend
+from ultimate_embedder.models.bf16 import products_in_bf16
 from ultimate_embedder.models.bm25 import BM25, WordCounter, resolve_bm25
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
+from ultimate_embedder.models.int8 import WEIGHTS_ONLY, in_words, possible_ways, usual_way
 from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
     NotApplicableError,
@@ -43,6 +45,7 @@ __all__ = [
     "KNOWN_CONFIGS",
     "MODELS",
     "PIECE_BYTES",
+    "WEIGHTS_ONLY",
     "DescribedModel",
     "Encoder",
     "LayerStream",
@@ -69,10 +72,13 @@ __all__ = [
     "describe_model",
     "find_shipped",
     "find_spec",
+    "has_backend",
+    "in_words",
     "is_sparse_model",
     "is_trusted",
     "list_files",
     "load_encoder",
+    "load_on_backend",
     "load_reranker",
     "load_sparse_model",
     "load_without_weights",
@@ -84,6 +90,8 @@ __all__ = [
     "output_manifest",
     "padded_length",
     "position_limit",
+    "possible_ways",
+    "products_in_bf16",
     "pull_model",
     "repeated_layers",
     "require_backend",
@@ -94,7 +102,7 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "small_pieces",
-    "use_backend",
     "uses_attention",
+    "usual_way",
     "where_applicable",
 ]

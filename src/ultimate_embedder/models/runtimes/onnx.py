@@ -13,7 +13,8 @@ from ultimate_embedder.models.runtimes.base import GraphRuntime
 class OnnxRuntime(GraphRuntime):
     """ONNX Runtime with one thread per call, as several workers call it at the same time."""
 
-    def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
+    def __init__(self, path: Path, dtype: str, input_names: Sequence[str], group: int = 0) -> None:
+        """`group` means nothing here: in int8 there is one scale for a batch."""
         import onnxruntime
 
         super().__init__(dtype, input_names)

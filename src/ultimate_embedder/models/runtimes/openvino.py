@@ -17,12 +17,21 @@ from ultimate_embedder.models.runtimes.base import GraphRuntime
 class OpenVinoRuntime(GraphRuntime):
     """OpenVINO with one stream per worker."""
 
-    def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
+    def __init__(self, path: Path, dtype: str, input_names: Sequence[str], group: int = 0) -> None:
+        """`group`: how many activations share a scale in products with int8 weights; 0 if they stay in fp32."""
         super().__init__(dtype, input_names)
         cores = usable_cores()
-        # without the hint it computes in bf16 on CPUs that support it
-        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": cores, "NUM_STREAMS": cores}
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",  # else it computes in bf16 on CPUs that support it
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(group),  # else it quantises activations by a size of its own
+            "INFERENCE_NUM_THREADS": cores,
+            "NUM_STREAMS": cores,
+        }
         self._compiled = import_openvino().Core().compile_model(str(path), "CPU", settings)
+
+    def setting(self, name: str) -> str:
+        """What it computes with, by OpenVINO's name of the setting."""
+        return str(self._compiled.get_property(name))
 
     def token_vectors(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Token vectors of a padded batch."""
