@@ -54,7 +54,7 @@ def test_the_choice_is_told_kept_and_made_again_when_more_is_asked_for(
     assert first.quantization == fastest.quantization
     assert not first.choice.kept
     told = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
-    (chosen,) = [event for event in told if event["event"] == "precision_chosen"]
+    (chosen,) = [event for event in told if event["event"] == "PrecisionChosen"]
     assert chosen["quantization"] == first.quantization
 
     monkeypatch.setattr(precision_choice, "_measure_all", None)  # fails if it is called
@@ -109,7 +109,7 @@ def test_bf16_that_is_slow_is_said_and_one_that_kills_a_process_is_refused(
     chunks, folder = write_chunks(TEXTS), str(tiny_model("bert"))
     monkeypatch.setattr("ultimate_embedder.session.try_bf16", lambda: Bf16Trial(None, 7.0))
     summary = run(chunks, tmp_path / "slow", folder, precision="bf16")
-    assert any("takes 7.0 times as long as in fp32" in warning.message for warning in summary.warnings)
+    assert any("takes 7.0 times as long as in fp32" in warning for warning in summary.warnings)
     (single,) = summary.collections[0].passes
     assert single.dtype == "bfloat16"
     assert single.agreement is not None
