@@ -74,7 +74,6 @@ class CpuDevice:
     lanes = 1
     lost: str | None = None
     hangs = False
-    has_vnni = property(lambda self: has_vnni())
     ceiling_reason = "all memory of the machine; the system shares it out"
 
     def __init__(self, workers: int | None = None) -> None:
@@ -83,6 +82,7 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self.lock = OrderedLock(self.name, Rank.DEVICE)
         self.workers = workers or min(usable_cores(), MOST_WORKERS)
+        self.has_vnni = has_vnni()
 
     def parts(self) -> list[CpuDevice]:
         """One for each worker."""

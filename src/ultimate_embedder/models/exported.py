@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 from ultimate_embedder._version import __version__
@@ -27,7 +27,7 @@ from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
 from ultimate_embedder.types import ResolvedModel
 
 CHILD = "ultimate_embedder.models.export_child"
-DISTRIBUTIONS = {"onnx": "onnxruntime", "openvino": "openvino"}
+MODULES = {"onnx": "onnxruntime", "openvino": "openvino"}
 TRIES = 2  # another process may be writing the same graph
 LARGEST_DIVISOR = 1 << 20
 
@@ -124,9 +124,18 @@ def _conditions(wish: GraphWish) -> dict[str, str]:
         "ultimate-embedder": __version__,
         "torch": version("torch"),
         "transformers": version("transformers"),
-        "runtime": f"{wish.backend} {version(DISTRIBUTIONS[wish.backend])}",
+        "runtime": f"{wish.backend} {_runtime_version(MODULES[wish.backend])}",
         "processor": processor_name(),
     }
+
+
+def _runtime_version(module: str) -> str:
+    """The version of a runtime, which other distributions may bring: onnxruntime-gpu, for example."""
+    try:
+        return version(module)
+    except PackageNotFoundError:
+        names = packages_distributions().get(module, ())
+        return ", ".join(f"{name} {version(name)}" for name in names) or "unknown"
 
 
 def _parse(fields: Fields, wish: GraphWish) -> Graph:

@@ -242,7 +242,7 @@ class Roster:
             found = ", ".join(f"{name} computes in {way}" for way, name in formats.items())
             raise UsageError(
                 f"the nodes of the cluster have different precisions ({found}), and the vectors of a pass must have "
-                "one. Give --precision fp16 or --precision fp32, on CPUs --precision fp32."
+                "one. Give --precision fp16 or --precision fp32."
             )
         assert left[0].facts is not None
         self.standard = left[0].facts
