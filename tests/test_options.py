@@ -70,6 +70,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         overlap=None,
         dim=None,
         precision="auto",
+        min_cosine=None,
         backend="torch",
         gpu0_ceiling_bytes=None,
         safety_margin=0.08,
