@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
@@ -32,6 +33,7 @@ from ultimate_embedder.events import (
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import (
     Encoder,
+    GraphRuntime,
     check_dim,
     load_encoder,
     load_on_backend,
@@ -138,6 +140,16 @@ class Session:
     def load_apart(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, to measure it: loaded anew, and not kept."""
         return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=False)
+
+    @contextlib.contextmanager
+    def fp32_alone(self, plan: PassPlan) -> Iterator[Encoder]:
+        """The same in fp32 for a while; the graph of the pass is not in memory beside it."""
+        self.loaded.release_graph(plan)
+        try:
+            yield self.load_fp32(plan)
+        finally:
+            if self.config.backend != "torch":
+                self.loaded.forget_fp32(plan)
 
     def load_fp32(self, plan: PassPlan) -> Encoder:
         """The same model in fp32, for the CPU: for what a device cannot do, or not well."""
@@ -320,6 +332,18 @@ class LoadedModels:
         """Say again, to the next run, what is known of a model when that run first uses it."""
         with self._lock:
             self._announced.clear()
+
+    def release_graph(self, plan: PassPlan) -> None:
+        """Free the memory of the graph of a pass, if it has one, until it is used again."""
+        with self._lock:
+            found = self._loaded.get((plan.name, plan.identity.dtype, plan.identity.quantization, False))
+        if found is not None and isinstance(found[0].runtime, GraphRuntime):
+            found[0].runtime.release()
+
+    def forget_fp32(self, plan: PassPlan) -> None:
+        """Free the weights in fp32 that were loaded beside a graph."""
+        with self._lock:
+            self._loaded.pop((plan.name, "float32", plan.identity.quantization, True), None)
 
     def forget_lost(self, devices: Sequence[Device]) -> None:
         """Load a model again when it is wanted next, if its weights are on a lost device."""

@@ -70,8 +70,9 @@ def _measure(plan: PassPlan, table: TextRows, store: PassVectors, session: Sessi
     mask[rows[store.holds(table.keys[rows])]] = True
     if not mask.any():
         return None
-    fp32 = in_role(session.load_fp32(plan), plan)
-    cosines = _cosines(store, TableTexts(table, mask), len(table), fp32, plan.identity.dim)
+    with session.fp32_alone(plan) as loaded:
+        fp32 = in_role(loaded, plan)
+        cosines = _cosines(store, TableTexts(table, mask), len(table), fp32, plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
     store.keep_agreement(found)
     return found

@@ -117,18 +117,19 @@ def _measure_all(plan: PassPlan, table: TextRows, session: Session) -> Choice:
     mask = np.zeros(len(table), bool)
     mask[sampled_rows(len(table))] = True
     texts = TableTexts(table, mask)
-    fp32 = _Timed(in_role(session.load_fp32(plan), plan), texts, len(table), plan)
-    ways = []
-    for way in _ways(plan, config):
-        session.stop.check()
-        other = replace(plan, identity=replace(plan.identity, quantization=way))
-        encoder = _Timed(in_role(session.load_apart(other), plan), texts, len(table), plan)
-        for _ in range(ROUNDS):
-            fp32.run()
-            encoder.run()
-        cosines = row_cosines(encoder.vectors, fp32.vectors)
-        speed = fp32.seconds / max(encoder.seconds, 1e-9)
-        ways.append(MeasuredWay(way, len(cosines), float(cosines.mean()), float(cosines.min()), speed))
+    with session.fp32_alone(plan) as loaded:
+        fp32 = _Timed(in_role(loaded, plan), texts, len(table), plan)
+        ways = []
+        for way in _ways(plan, config):
+            session.stop.check()
+            other = replace(plan, identity=replace(plan.identity, quantization=way))
+            encoder = _Timed(in_role(session.load_apart(other), plan), texts, len(table), plan)
+            for _ in range(ROUNDS):
+                fp32.run()
+                encoder.run()
+            cosines = row_cosines(encoder.vectors, fp32.vectors)
+            speed = fp32.seconds / max(encoder.seconds, 1e-9)
+            ways.append(MeasuredWay(way, len(cosines), float(cosines.mean()), float(cosines.min()), speed))
     near = [way for way in ways if way.mean_cosine >= (config.min_cosine or 0.0)]
     if not near:
         raise UsageError(_refusal(plan, ways, config))

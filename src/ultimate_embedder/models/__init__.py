@@ -30,6 +30,7 @@ from ultimate_embedder.models.metadata import check_dim, check_max_tokens, nativ
 from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
+from ultimate_embedder.models.runtimes import GraphRuntime
 from ultimate_embedder.models.segments import SegmentCutter
 from ultimate_embedder.models.shipped import PIECE_BYTES, ModelFiles, Receiver, find_shipped
 from ultimate_embedder.models.show import model_rows
@@ -48,6 +49,7 @@ __all__ = [
     "WEIGHTS_ONLY",
     "DescribedModel",
     "Encoder",
+    "GraphRuntime",
     "LayerStream",
     "LoadedModel",
     "ModelCheck",
