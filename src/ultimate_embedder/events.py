@@ -23,6 +23,7 @@ from ultimate_embedder.types import (
     FieldsUsed,
     HnswGraph,
     Lengths,
+    MeasuredWay,
     MemorySnapshot,
     Rejected,
     RejectedGroup,
@@ -378,6 +379,8 @@ class PassStarted(Event):
     """Of the vectors that it makes."""
     counts_words: bool = False
     """Whether it is BM25: nothing is encoded by a model."""
+    quantization: str | None = None
+    """How int8 products are computed; None if they are not, or as ONNX Runtime does it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -493,6 +496,23 @@ class BatchStalled(Event):
     seconds: float
     expected_seconds: float
     memory: MemorySnapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionChosen(Event):
+    """How a pass is computed, by `--min-cosine`: what was measured on some texts of the collection, and the choice."""
+
+    model: str
+    model_pass: int
+    dtype: str
+    quantization: str | None
+    way: str
+    """The choice, in words."""
+    min_cosine: float
+    measured: tuple[MeasuredWay, ...]
+    kept: bool
+    """Whether an earlier run has chosen it."""
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,7 +154,11 @@ class LoadedModel(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; those of another runtime are on the host."""
+        if not self.runtime.weights_move:
+            import torch
+
+            return torch.device("cpu")
         place: torch.device = next(self.model.parameters()).device
         return place
 
@@ -198,6 +202,8 @@ class LoadedModel(ABC):
 
     def tensors_off_host(self) -> list[tuple[str, str]]:
         """Weights and buffers that are not on the host: name and device."""
+        if not self.runtime.weights_move:
+            return []
         tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
         return [(name, str(tensor.device)) for name, tensor in tensors if tensor.device.type != "cpu"]
 
