@@ -20,7 +20,16 @@ from tests.support.points import DIM, make_points
 from ultimate_embedder.child import Child
 from ultimate_embedder.errors import OutputError, StoppedError
 from ultimate_embedder.events import Event, ExportStarted, ExportWritten
-from ultimate_embedder.export import Points, check_export, point_id, read_export_journal, shard, write, write_exports
+from ultimate_embedder.export import (
+    Points,
+    check_export,
+    find_export,
+    point_id,
+    read_export_journal,
+    shard,
+    write,
+    write_exports,
+)
 from ultimate_embedder.export.points import PointBlock, point_ids
 from ultimate_embedder.export.shard_record import read_record
 from ultimate_embedder.stop import StopSwitch
@@ -207,9 +216,8 @@ def test_an_error_of_one_ends_all_of_them(
         next(points.blocks())
         raise OSError(28, "No space left on device")
 
-    find = write.find_export
-    broken = replace(find("npy"), write=fail)
-    monkeypatch.setattr(write, "find_export", lambda kind: broken if kind == "npy" else find(kind))
+    broken = replace(find_export("npy"), write=fail)
+    monkeypatch.setattr(write, "find_export", lambda kind: broken if kind == "npy" else find_export(kind))
     with pytest.raises(OSError, match="No space left"):
         write_exports(made, tmp_path, KINDS, nothing)
     assert all(map(has_ended, children))

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -67,7 +68,7 @@ def build_shard(
     try:
         with ExitStack() as stack:
             parts = [_Part(stack.enter_context(_start_edge()), each, folder, points.stop) for each in folders]
-            with on_stop(points.stop, lambda reason: [part.child.kill() for part in parts]):
+            with on_stop(points.stop, partial(_kill, parts)):
                 for part in parts:
                     part.send(BuildShard(str(part.folder), points.collection, dims, graph, sparse, count))
                 owners = _send(parts, points, watch)
@@ -122,6 +123,11 @@ class _Part:
         self._stop.check()
         problem = _problem(self.child, answer, self._whole)
         return OutputError(f"the Qdrant shard cannot be written to {self._whole.parent}: {problem}")
+
+
+def _kill(parts: Sequence[_Part], reason: str) -> None:
+    for part in parts:
+        part.child.kill()
 
 
 def _send(parts: Sequence[_Part], points: Points, watch: Watch) -> list[tuple[int, int]]:

@@ -143,7 +143,8 @@ def find_changes(path: Path, written: WrittenPoints) -> ShardChanges:
 
 def record_of(points: PointBatches) -> WrittenPoints | None:
     """The record of these points, for a shard that has none; None if there are no points."""
-    record, sums = None, []
+    record: PointRecord | None = None
+    sums: list[bytes] = []
     for ids, vectors, payloads in points:
         record = record or PointRecord(vectors)
         record.add(ids, vectors)
