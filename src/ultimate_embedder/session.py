@@ -177,7 +177,7 @@ def session_with(
         models=found.models,
         resolved=found.events,
         sparse=found.sparse,
-        loaded=LoadedModels() if loaded is None else loaded,
+        loaded=LoadedModels.on(devices) if loaded is None else loaded,
         leases=Leases(),
         stop=stop,
         emit=emit,
@@ -293,10 +293,17 @@ class Faults:
 class LoadedModels:
     """Encoders on the host, each loaded once and kept for the next collection or run; may be used from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_host: bool = False) -> None:
+        """`on_host` if no weights will leave the host."""
+        self._on_host = on_host
         self._loaded: dict[tuple[str, str, bool], tuple[Encoder, ModelLoaded]] = {}
         self._announced: set[tuple[str, str, bool]] = set()
         self._lock = OrderedLock("loaded models", Rank.LOADED_MODELS)
+
+    @classmethod
+    def on(cls, devices: Sequence[Device]) -> LoadedModels:
+        """Of a machine with these devices."""
+        return cls(on_host=not any(device.has_ceiling for device in devices))
 
     def begin_run(self) -> None:
         """Say again, to the next run, what is known of a model when that run first uses it."""
@@ -331,7 +338,9 @@ class LoadedModels:
 
     def _load(self, plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
         started = time.perf_counter()
-        return _with_event(plan, _load_encoder(plan, dtype, config, on_torch=on_torch), started)
+        on_torch = on_torch or config.backend == "torch"
+        encoder = _load_encoder(plan, dtype, config, on_torch=on_torch, may_fuse=on_torch and self._on_host)
+        return _with_event(plan, encoder, started)
 
 
 class ModelsWithoutWeights(LoadedModels):
@@ -365,18 +374,19 @@ def _with_event(plan: PassPlan, encoder: Encoder, started: float) -> tuple[Encod
         max_tokens=encoder.max_tokens,
         document_prompt=encoder.document_prompt,
         tokenizer=encoder.tokenizer_kind,
+        fused=encoder.fused,
         seconds=time.perf_counter() - started,
     )
     return encoder, event
 
 
-def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> Encoder:
+def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool, may_fuse: bool) -> Encoder:
     trusted, limit, cap = config.hub.trusted, config.max_tokens, config.token_cap
     if plan.kind == "sparse":
         return load_sparse_model(plan.model, dtype, limit, trusted, token_cap=cap)
     weights_dtype = "float32" if dtype == "int8" else dtype
-    encoder = load_encoder(plan.model, weights_dtype, "cpu", limit, trusted, token_cap=cap)
-    if config.backend != "torch" and not on_torch:
+    encoder = load_encoder(plan.model, weights_dtype, "cpu", limit, trusted, token_cap=cap, may_fuse=may_fuse)
+    if not on_torch:
         encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
     check_dim(plan.model, config.dim, encoder.dim)
     return encoder
