@@ -271,6 +271,8 @@ class ModelLoaded(Event):
     max_tokens: int
     document_prompt: str
     tokenizer: str
+    fused: bool = False
+    """Whether our own layers compute it, which are faster on a CPU; else those of transformers, or another runtime."""
     kind: VectorKind = "dense"
     seconds: float
 

@@ -34,7 +34,7 @@ class Rank(IntEnum):
     PACKING = 60
     """What is known of a model's packing. Held while it is tried."""
     TOKENIZER = 65
-    """The tokenizer of a reranker, which its workers share."""
+    """A tokenizer with a state: that of a fused model, or of a reranker, which its workers share."""
     PEAK = 70
     """Predictions of memory. torch has one flag for all threads that run on tensors without data."""
     TOKENS = 80

@@ -139,7 +139,8 @@ class Session:
 
     def load_apart(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, to measure it: loaded anew, and not kept."""
-        return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=False)
+        on_torch = self.config.backend == "torch"
+        return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=on_torch, may_fuse=False)
 
     @contextlib.contextmanager
     def fp32_alone(self, plan: PassPlan) -> Iterator[Encoder]:
@@ -204,7 +205,7 @@ def session_with(
         models=found.models,
         resolved=found.events,
         sparse=found.sparse,
-        loaded=LoadedModels() if loaded is None else loaded,
+        loaded=LoadedModels.on(devices) if loaded is None else loaded,
         leases=Leases(),
         stop=stop,
         emit=emit,
@@ -323,10 +324,17 @@ _Key = tuple[str, str, str | None, bool]
 class LoadedModels:
     """Encoders on the host, each loaded once and kept for the next collection or run; may be used from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_host: bool = False) -> None:
+        """`on_host` if no weights will leave the host."""
+        self._on_host = on_host
         self._loaded: dict[_Key, tuple[Encoder, ModelLoaded]] = {}
         self._announced: set[_Key] = set()
         self._lock = OrderedLock("loaded models", Rank.LOADED_MODELS)
+
+    @classmethod
+    def on(cls, devices: Sequence[Device]) -> LoadedModels:
+        """Of a machine with these devices."""
+        return cls(on_host=not any(device.has_ceiling for device in devices))
 
     def begin_run(self) -> None:
         """Say again, to the next run, what is known of a model when that run first uses it."""
@@ -375,7 +383,9 @@ class LoadedModels:
         self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool
     ) -> tuple[Encoder, ModelLoaded]:
         started = time.perf_counter()
-        return _with_event(plan, _load_encoder(plan, dtype, config, emit, on_torch=on_torch), started)
+        on_torch = on_torch or config.backend == "torch"
+        encoder = _load_encoder(plan, dtype, config, emit, on_torch=on_torch, may_fuse=on_torch and self._on_host)
+        return _with_event(plan, encoder, started)
 
 
 class ModelsWithoutWeights(LoadedModels):
@@ -411,16 +421,19 @@ def _with_event(plan: PassPlan, encoder: Encoder, started: float) -> tuple[Encod
         max_tokens=encoder.max_tokens,
         document_prompt=encoder.document_prompt,
         tokenizer=encoder.tokenizer_kind,
+        fused=encoder.fused,
         seconds=time.perf_counter() - started,
     )
     return encoder, event
 
 
-def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool) -> Encoder:
+def _load_encoder(
+    plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool, may_fuse: bool
+) -> Encoder:
     trusted, limit, cap = config.hub.trusted, config.max_tokens, config.token_cap
     if plan.kind == "sparse":
         return load_sparse_model(plan.model, dtype, limit, trusted, token_cap=cap)
-    if config.backend != "torch" and not on_torch:
+    if not on_torch:
         encoder = load_on_backend(
             plan.model,
             config.backend,
@@ -434,7 +447,7 @@ def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, 
         _try_bf16(emit)
         encoder = products_in_bf16(load_encoder(plan.model, "float32", "cpu", limit, trusted, token_cap=cap))
     else:
-        encoder = load_encoder(plan.model, dtype, "cpu", limit, trusted, token_cap=cap)
+        encoder = load_encoder(plan.model, dtype, "cpu", limit, trusted, token_cap=cap, may_fuse=may_fuse)
     check_dim(plan.model, config.dim, encoder.dim)
     return encoder
 

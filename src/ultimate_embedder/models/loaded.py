@@ -102,6 +102,8 @@ class LoadedModel(ABC):
     """Whether every row of the output must be normalised."""
     kind: VectorKind = "dense"
     """Whether most numbers of the output are 0 and only the others are kept."""
+    fused = False
+    """Whether our own layers compute it, on the CPU."""
     most_rows: int | None = None
     """The most rows of a batch that the host can take, whatever the device has room for."""
 
