@@ -267,7 +267,7 @@ def _about_int8(backend: str, *, has_vnni: bool) -> Iterator[str]:
     elif not has_vnni:
         yield (
             "--precision int8: this CPU has no VNNI, the instructions for int8. Weights are int8 and products fp32, "
-            "which saves memory and no time: --precision fp32 is faster here."
+            "which saves memory and no time. --precision fp32 is at least as fast here."
         )
 
 

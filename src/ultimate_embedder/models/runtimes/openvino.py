@@ -13,7 +13,7 @@ import numpy as np
 from ultimate_embedder.machine import usable_cores
 from ultimate_embedder.models.runtimes.base import GraphRuntime
 
-MOST_TOKENS = 512  # of a forward; half the memory of a whole batch, and no slower
+MOST_TOKENS = 512  # of a forward: half the memory of a whole batch
 
 
 class OpenVinoRuntime(GraphRuntime):
