@@ -13,6 +13,8 @@ PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
+# empty is off: where images of containers set it, each process that a test starts would compile all modules again
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
