@@ -16,7 +16,7 @@ export ULTIMATE_EMBEDDER_HISTORY ?= off
 # empty is off: where images of containers set it, each process that a test starts would compile all modules again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types compiled generated bench bench-quick bench-cluster bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types compiled generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -133,6 +133,9 @@ real-cards: $(STAMP)  ## what real cards should do, by counted operations: build
 
 bench-cluster: $(STAMP)  ## overhead of a Ray cluster, two nodes against one, the driver's limit: build/cluster.json
 	PYTHONPATH=. $(BIN)/python -m benchmarks.cluster
+
+bench-exports: $(STAMP)  ## seconds of each export after encoding, and of all together: build/bench/exports.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks.exports
 
 bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
 	PYTHONPATH=. $(BIN)/python benchmarks/upload.py

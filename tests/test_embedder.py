@@ -87,14 +87,14 @@ def test_another_runtime_computes_the_same(one: Embedder, backend: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:tiny-bert loses much in int8")
 def test_what_int8_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Embedder(ONE, devices="cpu", precision="int8") as embedder:
+    with Embedder(ONE, devices="cpu", precision="int8", backend="onnx") as embedder:
         first = array(embedder.encode(TEXTS))
         monkeypatch.setattr("ultimate_embedder.execution.precision_check._measure", None)  # fails if it is called
         np.testing.assert_allclose(array(embedder.encode(TEXTS)), first, atol=1e-6)
 
 
 def test_queries_in_int8_are_compared_with_queries_in_fp32() -> None:
-    with Embedder(ONE, devices="cpu", precision="int8") as embedder:
+    with Embedder(ONE, devices="cpu", precision="int8", backend="onnx") as embedder:
         with pytest.warns(UserWarning, match="tiny-bert loses much in int8") as caught:
             embedder.encode_queries(TEXTS)
         cosine = float(re.findall(r"cosine ([\d.]+)", str(caught[0].message))[0])

@@ -30,6 +30,7 @@ LEVELS = [
         "messages",
         "names",
         "output",
+        "payload",
         "planned",
         "retry",
         "sparse",

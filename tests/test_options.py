@@ -70,6 +70,7 @@ def test_the_defaults_are_one_model_and_every_export_but_the_slow_one(chunks: Pa
         overlap=None,
         dim=None,
         precision="auto",
+        min_cosine=None,
         backend="torch",
         gpu0_ceiling_bytes=None,
         safety_margin=0.08,
@@ -183,7 +184,7 @@ def test_no_model_at_all_is_refused(chunks: Path, models: Any) -> None:
             "--mode sequental: not one of auto, single, simultaneous, sequential, exclusive. Did you mean sequential?",
         ),
         ({"mode": ""}, "--mode : not one of auto, single, simultaneous, sequential, exclusive."),
-        ({"precision": "FP16"}, "--precision FP16: not one of auto, fp32, fp16, int8. Did you mean fp16?"),
+        ({"precision": "FP16"}, "--precision FP16: not one of auto, fp32, fp16, bf16, int8. Did you mean fp16?"),
         ({"exports": "npy,parket"}, "--export parket: not one of npy, parquet, jsonl, qdrant. Did you mean parquet?"),
         ({"fusion": "conact"}, "--fusion conact: not one of named, concat, weighted_average. Did you mean concat?"),
         (

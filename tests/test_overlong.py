@@ -219,7 +219,7 @@ def test_an_overlap_that_leaves_nothing_is_said_with_the_way_out(chunks: Path, t
 def test_int8_vectors_of_pooled_texts_are_compared_with_fp32(
     write_chunks: WriteChunks, tmp_path: Path, minilm: Path
 ) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
     pytest.importorskip("onnx")
     chunks = write_chunks(["a short text", LONG * 3])
     options = {"models": str(minilm), "max_tokens": None, "precision": "int8", "overlong": "pool"}

@@ -98,6 +98,7 @@ def _identity(fields: Fields) -> PassIdentity | None:
             overlap=fields.count_or_none("overlap") if "overlap" in fields else None,
             kind=_kind(fields.text("kind")) if "kind" in fields else "dense",
             bm25=bm25_settings(fields.inner("bm25")) if "bm25" in fields else None,
+            quantization=fields.text("quantization") if "quantization" in fields else None,
         )
     except UnfitError:
         return None

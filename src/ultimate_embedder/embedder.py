@@ -47,6 +47,7 @@ class Embedder:
         fusion: str = "named",
         devices: str | Iterable[str] | None = None,
         precision: Precision = "auto",
+        min_cosine: float | None = None,
         backend: str | None = None,
         max_tokens: int | None = None,
         token_cap: int | None = None,

@@ -23,6 +23,7 @@ from ultimate_embedder.types import (
     FieldsUsed,
     HnswGraph,
     Lengths,
+    MeasuredWay,
     MemorySnapshot,
     Rejected,
     RejectedGroup,
@@ -270,6 +271,8 @@ class ModelLoaded(Event):
     max_tokens: int
     document_prompt: str
     tokenizer: str
+    fused: bool = False
+    """Whether our own layers compute it, which are faster on a CPU; else those of transformers, or another runtime."""
     kind: VectorKind = "dense"
     seconds: float
 
@@ -376,6 +379,8 @@ class PassStarted(Event):
     """Of the vectors that it makes."""
     counts_words: bool = False
     """Whether it is BM25: nothing is encoded by a model."""
+    quantization: str | None = None
+    """How int8 products are computed; None if they are not, or as ONNX Runtime does it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -494,6 +499,23 @@ class BatchStalled(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrecisionChosen(Event):
+    """How a pass is computed, by `--min-cosine`: what was measured on some texts of the collection, and the choice."""
+
+    model: str
+    model_pass: int
+    dtype: str
+    quantization: str | None
+    way: str
+    """The choice, in words."""
+    min_cosine: float
+    measured: tuple[MeasuredWay, ...]
+    kept: bool
+    """Whether an earlier run has chosen it."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrecisionChecked(Event):
     """What a low precision costs: vectors of some texts of the collection, compared with fp32."""
 
@@ -576,6 +598,7 @@ class ExportWritten(Event):
 
     exported: ExportedFile
     seconds: float
+    """Its share where exports are written side by side: those of all add up to the time that they took."""
 
 
 @dataclass(frozen=True, kw_only=True)

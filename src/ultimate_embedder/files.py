@@ -56,6 +56,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
+            elif file.is_dir():
+                sync_folder(file)
         discarded = temporary_path(path)
         if os.path.lexists(path):  # also a link that leads nowhere
             path.rename(discarded)

@@ -29,10 +29,12 @@ class Rank(IntEnum):
     """The host as the last resort of all devices: one thread at a time computes there what a device could not."""
     LOADED_MODELS = 50
     """The models that are loaded. Held while one is loaded."""
+    GRAPH = 55
+    """The graph of a runtime beside torch. Held while it is loaded."""
     PACKING = 60
     """What is known of a model's packing. Held while it is tried."""
     TOKENIZER = 65
-    """The tokenizer of a reranker, which its workers share."""
+    """A tokenizer with a state: that of a fused model, or of a reranker, which its workers share."""
     PEAK = 70
     """Predictions of memory. torch has one flag for all threads that run on tensors without data."""
     TOKENS = 80

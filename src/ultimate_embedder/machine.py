@@ -6,11 +6,14 @@ import contextlib
 import functools
 import os
 import platform
+import re
 import socket
 from pathlib import Path
 
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 CPU_INFO = Path("/proc/cpuinfo")
+CPU_INFO_BYTES = 1 << 20
+VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni"})
 PROC = Path("/proc/self")
 PID_NAMESPACE = PROC / "ns" / "pid"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -37,6 +40,23 @@ def processor_name() -> str:
     except OSError:  # not Linux
         return platform.processor()
     return platform.processor()
+
+
+def processor_flags(cpu_info: Path = CPU_INFO) -> frozenset[str] | None:
+    """The features that the processor announces, of its first core; None where the system has no such file."""
+    try:
+        with open(cpu_info, encoding="utf-8", errors="replace") as file:
+            text = file.read(CPU_INFO_BYTES)
+    except OSError:
+        return None
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(match[1].split()) if match else None
+
+
+@functools.cache
+def has_vnni() -> bool:
+    """Whether the processor announces instructions that multiply int8; False where that cannot be read."""
+    return bool((processor_flags() or frozenset()) & VNNI_FLAGS)
 
 
 def available_bytes() -> int:

@@ -130,6 +130,16 @@ def _mode(word: str, option: str) -> str:
     return str(one_of(OLD_MODE_NAMES.get(word, word), MODE_WORDS, option))
 
 
+def _cosine(value: float | str, option: str) -> float:
+    try:
+        cosine = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{option} {value!r}: not a number. Write 0.999, for example.") from None
+    if not 0 < cosine < 1:
+        raise UsageError(f"{option} {value}: must be above 0 and below 1. Write 0.999, for example.")
+    return cosine
+
+
 def _devices(value: Words, option: str) -> str:
     return ",".join(split_words(value))
 
@@ -268,10 +278,34 @@ def make_config(
             read=partial(at_least, least=1),
         ),
     ] = None,
-    precision: Annotated[Precision, Option("number format", MODELS, "P", choices=PRECISIONS)] = "auto",
+    precision: Annotated[
+        Precision,
+        Option(
+            "number format; on a CPU, int8 is for those with VNNI, bf16 for those with AMX",
+            MODELS,
+            "P",
+            choices=PRECISIONS,
+        ),
+    ] = "auto",
+    min_cosine: Annotated[
+        float | str | None,
+        Option(
+            "with --precision int8 or bf16 on a CPU: take the fastest way whose vectors have at least this cosine with "
+            "fp32, as the mean over 64 of the texts; stop if there is none",
+            MODELS,
+            "C",
+            read=_cosine,
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
-        Option("runtime on the CPU", MODELS, "NAME", choices=BACKENDS, default="torch, or onnx with --precision int8"),
+        Option(
+            "runtime on the CPU",
+            MODELS,
+            "NAME",
+            choices=BACKENDS,
+            default="torch; with --precision int8 openvino, or onnx if only that is installed",
+        ),
     ] = None,
     mode: Annotated[
         str, Option("how models share the devices", ENSEMBLE, "MODE", choices=MODE_WORDS, read=_mode)
@@ -455,6 +489,7 @@ def make_config(
     if overlap is not None and overlong == "truncate":
         raise UsageError("--overlap is for --overlong pool or split. Drop it, or choose one of them.")
     _check_cluster(values)
+    _check_min_cosine(values)
     values["collections"] = values["collections"] or ()
     chosen = {name: values.pop(f"{name}_field") for name in ("text", "id", "metadata", "title")}
     values["fields"] = field_choice(**chosen)
@@ -481,9 +516,33 @@ def _check_cluster(values: dict[str, Any]) -> None:
 
 
 def _backend(given: str | None, precision: Precision) -> str:
-    backend = given or ("onnx" if precision == "int8" else "torch")
-    if precision == "int8" and backend != "onnx":
-        raise UsageError(f"--precision int8 needs --backend onnx, not {backend}. Drop --backend.")
-    if precision == "fp16" and backend != "torch":
-        raise UsageError(f"--backend {backend} computes in fp32, or with --precision int8. Drop --precision fp16.")
+    if precision == "int8" and given == "torch":
+        raise UsageError("--precision int8 needs --backend openvino or onnx, not torch. Drop --backend.")
+    backend = given or ("torch" if precision != "int8" else _int8_backend())
+    if precision in ("fp16", "bf16") and backend != "torch":
+        raise UsageError(
+            f"--backend {backend} computes in fp32, or with --precision int8. Drop --precision {precision}."
+        )
     return backend
+
+
+def _int8_backend() -> str:
+    """OpenVINO, whose vectors do not depend on each other; ONNX Runtime where only that is installed."""
+    from ultimate_embedder.models import has_backend  # imports numpy
+
+    if has_backend("openvino") or not has_backend("onnx"):  # where neither is, the error names the extra to install
+        return "openvino"
+    return "onnx"
+
+
+def _check_min_cosine(values: dict[str, Any]) -> None:
+    """What `--min-cosine` can choose from."""
+    if values["min_cosine"] is None:
+        return
+    if values["precision"] not in ("int8", "bf16"):
+        raise UsageError("--min-cosine is for --precision int8 or bf16 on a CPU. Add one of them, or drop it.")
+    if values["engine"] != "local":
+        raise UsageError(
+            "--min-cosine measures on the machine that computes, and with --engine ray that is many. Drop it: the run "
+            "tells what the precision costs."
+        )

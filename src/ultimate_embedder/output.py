@@ -66,6 +66,7 @@ AGREEMENT_NAME = "agreement.json"
 OVERFLOW_NAME = "overflow.json"
 UNITS_NAME = "units"
 TOKENS_PREFIX = "tokens-"
+CHOICE_PREFIX = "choice-"
 RESERVED_NAMES = (
     SUMMARY_NAME,
     V5_SUMMARY_NAME,
@@ -160,6 +161,11 @@ class PassOutput:
     def shard(self, number: int, suffix: str = ".npy") -> Path:
         """A file of vectors of the pass, with the keys of their texts; sparse vectors are in `.arrow` files."""
         return self.folder / f"shard-{number:05d}{suffix}"
+
+
+def choice_file(store: Path, fingerprint: str) -> Path:
+    """What `--min-cosine` has chosen for a pass."""
+    return store / f"{CHOICE_PREFIX}{fingerprint}.json"
 
 
 def find_passes(store: Path) -> list[PassOutput]:

@@ -46,6 +46,7 @@ from ultimate_embedder.execution import (
     Continuation,
     Engine,
     LocalEngine,
+    choose_ways,
     count_words,
     known_precision,
     open_engine,
@@ -243,6 +244,10 @@ def _about_precision(session: Session) -> Iterator[str]:
     dtype = devices[0].dtype(config.precision)
     if config.precision == "fp16" and dtype == "float32":
         yield "--precision fp16: a CPU computes in fp32, which is no slower there"
+    if config.precision == "bf16" and dtype == "float16":
+        yield "--precision bf16: this GPU has no bf16 and computes in fp16"
+    if dtype == "int8":
+        yield from _about_int8(config.backend, has_vnni=devices[0].has_vnni)
     if config.parallelism == "data-parallel" and len(devices) > 1 and dtype != "float32":
         yield (
             f"--parallelism data-parallel: nn.DataParallel splits every batch, so vectors in {dtype} differ in their "
@@ -250,6 +255,20 @@ def _about_precision(session: Session) -> Iterator[str]:
         )
     if config.backend != "torch" and any(choice.model for choice, _ in session.sparse):
         yield f"--backend {config.backend}: sparse models are computed by torch, in fp32"
+
+
+def _about_int8(backend: str, *, has_vnni: bool) -> Iterator[str]:
+    """What to expect of int8 here."""
+    if backend == "onnx":
+        yield (
+            "--backend onnx --precision int8: one scale serves a whole batch, so a vector depends on the texts beside "
+            "it. That of --backend openvino does not."
+        )
+    elif not has_vnni:
+        yield (
+            "--precision int8: this CPU has no VNNI, the instructions for int8. Weights are int8 and products fp32, "
+            "which saves memory and no time: --precision fp32 is faster here."
+        )
 
 
 def _embed_collection(collection: Collection, engine: Engine) -> None:
@@ -315,6 +334,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             delete_tokens(CollectionOutput(folder).store)
         if problem := drop_damaged_upload_state(folder):
             emit(Warned(collection=collection.name, message=problem))
+        passes = choose_ways(passes, collection.name, loaded.table, session)
         passes = [known_precision(plan, collection.name, config, emit) for plan in passes]
         if config.overlong == "split":
             spool = CollectionOutput(folder).segment_table

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
-from ultimate_embedder.devices import CpuDevice, Device, Leases, MemoryLimits, is_gone, open_devices, works_in_time
-from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError
+from ultimate_embedder.devices import (
+    CpuDevice,
+    Device,
+    Leases,
+    MemoryLimits,
+    is_gone,
+    open_devices,
+    try_bf16,
+    works_in_time,
+)
+from ultimate_embedder.errors import DownloadError, MissingModelError, ModelError, UsageError
 from ultimate_embedder.events import (
     DeviceOpened,
     Emit,
@@ -23,13 +33,15 @@ from ultimate_embedder.events import (
 from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models import (
     Encoder,
+    GraphRuntime,
     check_dim,
     load_encoder,
+    load_on_backend,
     load_sparse_model,
     load_without_weights,
+    products_in_bf16,
     resolve_bm25,
     resolve_model,
-    use_backend,
 )
 from ultimate_embedder.planning import PassPlan, plan_passes
 from ultimate_embedder.stop import StopSwitch
@@ -90,6 +102,7 @@ class Session:
             self.models[:1] if alone else self.models,
             device.dtype(self.config.precision),
             on_cpu=not device.has_ceiling,
+            has_vnni=device.has_vnni,
             sparse=self.sparse,
         )
 
@@ -123,6 +136,20 @@ class Session:
     def load(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, on the host; loaded unless it is."""
         return self.loaded.load(plan, plan.identity.dtype, self.config, self.emit)
+
+    def load_apart(self, plan: PassPlan) -> Encoder:
+        """The encoder of a pass, to measure it: loaded anew, and not kept."""
+        return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=False)
+
+    @contextlib.contextmanager
+    def fp32_alone(self, plan: PassPlan) -> Iterator[Encoder]:
+        """The same in fp32 for a while; the graph of the pass is not in memory beside it."""
+        self.loaded.release_graph(plan)
+        try:
+            yield self.load_fp32(plan)
+        finally:
+            if self.config.backend != "torch":
+                self.loaded.forget_fp32(plan)
 
     def load_fp32(self, plan: PassPlan) -> Encoder:
         """The same model in fp32, for the CPU: for what a device cannot do, or not well."""
@@ -177,7 +204,7 @@ def session_with(
         models=found.models,
         resolved=found.events,
         sparse=found.sparse,
-        loaded=LoadedModels() if loaded is None else loaded,
+        loaded=LoadedModels.on(devices) if loaded is None else loaded,
         leases=Leases(),
         stop=stop,
         emit=emit,
@@ -290,18 +317,40 @@ class Faults:
             return self._deaths.get(device, 0)
 
 
+_Key = tuple[str, str, str | None, bool]
+
+
 class LoadedModels:
     """Encoders on the host, each loaded once and kept for the next collection or run; may be used from any thread."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[tuple[str, str, bool], tuple[Encoder, ModelLoaded]] = {}
-        self._announced: set[tuple[str, str, bool]] = set()
+    def __init__(self, *, on_host: bool = False) -> None:
+        """`on_host` if no weights will leave the host."""
+        self._on_host = on_host
+        self._loaded: dict[_Key, tuple[Encoder, ModelLoaded]] = {}
+        self._announced: set[_Key] = set()
         self._lock = OrderedLock("loaded models", Rank.LOADED_MODELS)
+
+    @classmethod
+    def on(cls, devices: Sequence[Device]) -> LoadedModels:
+        """Of a machine with these devices."""
+        return cls(on_host=not any(device.has_ceiling for device in devices))
 
     def begin_run(self) -> None:
         """Say again, to the next run, what is known of a model when that run first uses it."""
         with self._lock:
             self._announced.clear()
+
+    def release_graph(self, plan: PassPlan) -> None:
+        """Free the memory of the graph of a pass, if it has one, until it is used again."""
+        with self._lock:
+            found = self._loaded.get((plan.name, plan.identity.dtype, plan.identity.quantization, False))
+        if found is not None and isinstance(found[0].runtime, GraphRuntime):
+            found[0].runtime.release()
+
+    def forget_fp32(self, plan: PassPlan) -> None:
+        """Free the weights in fp32 that were loaded beside a graph."""
+        with self._lock:
+            self._loaded.pop((plan.name, "float32", plan.identity.quantization, True), None)
 
     def forget_lost(self, devices: Sequence[Device]) -> None:
         """Load a model again when it is wanted next, if its weights are on a lost device."""
@@ -317,10 +366,10 @@ class LoadedModels:
     def load(self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool = False) -> Encoder:
         """An encoder; `on_torch` leaves aside the backend that was asked for."""
         with self._lock:
-            key = (plan.name, dtype, on_torch)
+            key = (plan.name, dtype, plan.identity.quantization, on_torch)
             if key not in self._loaded:
                 emit(ModelLoadStarted(model=plan.model.name))
-                self._loaded[key] = self._load(plan, dtype, config, on_torch=on_torch)
+                self._loaded[key] = self._load(plan, dtype, config, emit, on_torch=on_torch)
             encoder, event = self._loaded[key]
             if key not in self._announced:
                 self._announced.add(key)
@@ -329,17 +378,22 @@ class LoadedModels:
                 self._loaded[key] = (encoder, dataclasses.replace(event, seconds=0.0))
             return encoder
 
-    def _load(self, plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
+    def _load(
+        self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool
+    ) -> tuple[Encoder, ModelLoaded]:
         started = time.perf_counter()
-        return _with_event(plan, _load_encoder(plan, dtype, config, on_torch=on_torch), started)
+        encoder = _load_encoder(plan, dtype, config, emit, on_torch=on_torch, may_fuse=self._on_host)
+        return _with_event(plan, encoder, started)
 
 
 class ModelsWithoutWeights(LoadedModels):
     """The models of a machine that does not compute: their tokenizers and limits, where config files tell enough."""
 
-    def _load(self, plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> tuple[Encoder, ModelLoaded]:
+    def _load(
+        self, plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool
+    ) -> tuple[Encoder, ModelLoaded]:
         if on_torch or plan.kind == "sparse":
-            return super()._load(plan, dtype, config, on_torch=on_torch)
+            return super()._load(plan, dtype, config, emit, on_torch=on_torch)
         started = time.perf_counter()
         try:
             encoder = load_without_weights(
@@ -350,7 +404,7 @@ class ModelsWithoutWeights(LoadedModels):
                 token_cap=config.token_cap,
             )
         except ModelError:  # not known from its config files
-            return super()._load(plan, dtype, config, on_torch=on_torch)
+            return super()._load(plan, dtype, config, emit, on_torch=on_torch)
         check_dim(plan.model, config.dim, encoder.dim)
         return _with_event(plan, encoder, started)
 
@@ -365,18 +419,45 @@ def _with_event(plan: PassPlan, encoder: Encoder, started: float) -> tuple[Encod
         max_tokens=encoder.max_tokens,
         document_prompt=encoder.document_prompt,
         tokenizer=encoder.tokenizer_kind,
+        fused=encoder.fused,
         seconds=time.perf_counter() - started,
     )
     return encoder, event
 
 
-def _load_encoder(plan: PassPlan, dtype: str, config: RunConfig, *, on_torch: bool) -> Encoder:
+def _load_encoder(
+    plan: PassPlan, dtype: str, config: RunConfig, emit: Emit, *, on_torch: bool, may_fuse: bool
+) -> Encoder:
     trusted, limit, cap = config.hub.trusted, config.max_tokens, config.token_cap
     if plan.kind == "sparse":
         return load_sparse_model(plan.model, dtype, limit, trusted, token_cap=cap)
-    weights_dtype = "float32" if dtype == "int8" else dtype
-    encoder = load_encoder(plan.model, weights_dtype, "cpu", limit, trusted, token_cap=cap)
     if config.backend != "torch" and not on_torch:
-        encoder = use_backend(encoder, plan.model, config.backend, int8=dtype == "int8")
+        encoder = load_on_backend(
+            plan.model,
+            config.backend,
+            limit,
+            trusted,
+            int8=dtype == "int8",
+            way=plan.identity.quantization,
+            token_cap=cap,
+        )
+    elif dtype == "bfloat16" and plan.on_cpu:
+        _try_bf16(emit)
+        encoder = products_in_bf16(load_encoder(plan.model, "float32", "cpu", limit, trusted, token_cap=cap))
+    else:
+        encoder = load_encoder(plan.model, dtype, "cpu", limit, trusted, token_cap=cap, may_fuse=may_fuse)
     check_dim(plan.model, config.dim, encoder.dim)
     return encoder
+
+
+def _try_bf16(emit: Emit) -> None:
+    """Refuse bf16 where a CPU cannot compute in it, and say so where that is slow."""
+    tried = try_bf16()
+    if tried.problem is not None:
+        raise UsageError(f"--precision bf16: this CPU cannot compute in it ({tried.problem}). Drop --precision.")
+    if tried.slowdown >= 1:
+        message = (
+            f"--precision bf16: a short forward takes {tried.slowdown:.1f} times as long as in fp32 here: this CPU has "
+            "no fast bf16. Drop --precision."
+        )
+        emit(Warned(message=message))

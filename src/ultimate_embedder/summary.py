@@ -102,6 +102,25 @@ class Agreement(_Part):
     worst_cosine: float
 
 
+class MeasuredWay(_Part):
+    """A way to compute in a low precision, measured on some texts of this collection."""
+
+    quantization: str | None = Field(description="how int8 products are computed; null for other formats")
+    texts: int
+    mean_cosine: float = Field(description="with fp32, over these texts")
+    worst_cosine: float
+    speed: float = Field(description="in that of fp32, on one core")
+
+
+class PrecisionChoice(_Part):
+    """What --min-cosine chose, and from what."""
+
+    min_cosine: float = Field(description="the mean cosine that was asked for")
+    way: str = Field(description="what was chosen")
+    kept: bool = Field(description="whether an earlier run has measured and chosen")
+    measured: list[MeasuredWay]
+
+
 class TruncatedChunk(_Part):
     """A chunk whose text was truncated. Tokens of texts of more than a million characters are estimated."""
 
@@ -213,6 +232,10 @@ class PassSummary(_Part):
     planned_seconds_low: float | None = Field(None, description="by plan.json, if it is of this work and these devices")
     planned_seconds_high: float | None = None
     agreement: Agreement | None = Field(None, description="comparison with fp32, for a lower precision")
+    quantization: str | None = Field(
+        None, description="how int8 products are computed; null if they are not, or as ONNX Runtime does it"
+    )
+    choice: PrecisionChoice | None = Field(None, description="what --min-cosine chose")
     prediction_error: float | None = Field(
         None, description="95th percentile of |predicted - measured| / measured peak memory, after ten batches"
     )

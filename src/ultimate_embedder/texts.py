@@ -12,7 +12,7 @@ import numpy as np
 from ultimate_embedder.chunks import TextList
 from ultimate_embedder.errors import NoVectorsError, UsageError
 from ultimate_embedder.events import Emit
-from ultimate_embedder.execution import CollectionWork, LocalExecutor, WorkersLearned, run_passes
+from ultimate_embedder.execution import CollectionWork, LocalExecutor, WorkersLearned, choose_ways, run_passes
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Session
 from ultimate_embedder.stop import StopSwitch
@@ -34,6 +34,7 @@ class TextEncoder:
         self._plans = [dataclasses.replace(plan, queries=queries) for plan in dense]
         self._learned: WorkersLearned = {}
         self._agreements: dict[int, Agreement] = {}
+        self._chosen = False
 
     def load(self) -> Fusion:
         """Load every model on the host, and tell how their vectors are combined."""
@@ -47,6 +48,9 @@ class TextEncoder:
         # a fresh process could not give its vectors to this one: where every device is lost the CPU goes on
         session = dataclasses.replace(self._session, emit=emit, stop=stop, may_restart=False)
         table = TextList(texts)
+        if not self._chosen:  # for all calls, by the texts of the first
+            self._plans = choose_ways(self._plans, self._name, table, session, in_memory=True)
+            self._chosen = True
         stores = [MemoryStore(plan.identity, self._agreements.get(plan.number)) for plan in self._plans]
         work = CollectionWork(self._name, table, self._plans, stores, export_bytes=None)
         work = run_passes(work, LocalExecutor(session, session.devices, self._learned), session)

@@ -40,8 +40,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (
             "--precision",
             "int8",
-            "onnxruntime",
-            "--backend onnx needs onnxruntime: pip install 'ultimate-embedder[onnx]'",
+            "onnx",
+            "--backend openvino needs onnx: pip install 'ultimate-embedder[openvino]'",
         ),
         ("--backend", "onnx", "onnx", "--backend onnx needs onnx: pip install 'ultimate-embedder[onnx]'"),
         (

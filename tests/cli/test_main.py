@@ -105,7 +105,7 @@ def test_an_option_cannot_be_shortened(run: Run, chunks: Path, tmp_path: Path) -
             "not one of auto, single, simultaneous, sequential, exclusive. Did you mean sequential?",
         ),
         ("--export", "npz", "not one of npy, parquet, jsonl, qdrant. Did you mean npy?"),
-        ("--precision", "int4", "not one of auto, fp32, fp16, int8. Did you mean int8?"),
+        ("--precision", "int4", "not one of auto, fp32, fp16, bf16, int8. Did you mean int8?"),
         ("--max-tokens", "3", "must be at least 8."),
         ("--dim", "0", "must be at least 1."),
     ],

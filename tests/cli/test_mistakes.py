@@ -199,7 +199,7 @@ MISTAKES = [
     Mistake(
         "a precision that a backend does not have",
         "embed chunks -o out --precision int8 --backend torch",
-        "--precision int8 needs --backend onnx, not torch. Drop --backend.",
+        "--precision int8 needs --backend openvino or onnx, not torch. Drop --backend.",
     ),
     Mistake(
         "messages at two levels",

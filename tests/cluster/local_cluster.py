@@ -38,8 +38,14 @@ class LocalCluster:
         )
         self.nodes: list[Any] = []
 
-    def _node(self) -> dict[str, Any]:
-        return {**NODE, "temp_dir": self._folder}
+    def _node(self, **environment: str) -> dict[str, Any]:
+        variables = {"HF_HUB_CACHE": str(self.models), **environment}
+        return {**NODE, "temp_dir": self._folder, "env_vars": variables}
+
+    @property
+    def models(self) -> Path:
+        """Where nodes look for downloaded models."""
+        return Path(self._folder, "models")
 
     @property
     def address(self) -> str:
@@ -47,8 +53,7 @@ class LocalCluster:
 
     def add(self, cpus: int = 1, **environment: str) -> Any:
         """Another node; its processes see these variables."""
-        given = {"env_vars": environment} if environment else {}
-        node = self._cluster.add_node(num_cpus=cpus, **given, **self._node())
+        node = self._cluster.add_node(num_cpus=cpus, **self._node(**environment))
         self.nodes.append(node)
         return node
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,6 @@ from ultimate_embedder.events import CollectionFinished, Event, ExportStarted, W
 from ultimate_embedder.export import check_export, read_export_journal, shard, write_exports
 from ultimate_embedder.export.formats import find_export
 from ultimate_embedder.export.journal import write_export_journal
-from ultimate_embedder.export.points import PointBlock
 from ultimate_embedder.export.shard_record import RECORD_NAME, read_record
 from ultimate_embedder.files import folder_sha256
 from ultimate_embedder.messages import write_message
@@ -152,7 +152,8 @@ def test_a_process_that_is_killed_is_an_error_in_words_and_leaves_nothing(
 
 def test_what_edge_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = make_points(tmp_path, [{"text": "a", "id": "a"}])
-    monkeypatch.setattr(PointBlock, "payload", lambda block, row: {"a": float("nan")})
+    join = points._join
+    monkeypatch.setattr(points, "_join", lambda rows: replace(join(rows), records=['{"a": NaN}']))
     with pytest.raises(OutputError, match=r"shard cannot be written to .*docs: .*NaN.*\. Run the same command again"):
         write_exports(points, tmp_path / "docs", ONLY_SHARD, lambda event: None)
 
@@ -197,8 +198,9 @@ def test_a_process_whose_parent_is_gone_ends(tmp_path: Path) -> None:
         [sys.executable, "-m", "ultimate_embedder.edge"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert child.stdin is not None
-    write_message(child.stdin.fileno(), BuildShard(str(tmp_path / "shard"), {"": 2}))
-    write_message(child.stdin.fileno(), Rows(["0b5f0e1c-1111-4222-8333-444455556666"], [{}], {"": b"\0" * 8}))
+    write_message(child.stdin.fileno(), BuildShard(str(tmp_path / "shard"), "docs", {"": 2}))
+    identifier = "0b5f0e1c-1111-4222-8333-444455556666"
+    write_message(child.stdin.fileno(), Rows([identifier], ["a"], ["a.json"], ["a"], ["{}"], {"": b"\0" * 8}))
     child.stdin.close()  # as the system does for a process that is killed
     assert child.wait(60) == 1
     assert child.stdout is not None

@@ -1,14 +1,17 @@
-"""Other runtimes: exported once, checked, and honest about what they cost."""
+"""Other runtimes: exported and checked once, without torch's weights, and honest about what they cost."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from tests.conftest import WriteChunks
 from tests.support.tiny_models import Architecture, tiny_model
@@ -16,8 +19,23 @@ from ultimate_embedder import embed
 from ultimate_embedder.config import Backend
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models import Encoder, load_encoder, require_backend, resolve_model, row_cosines, use_backend
+from ultimate_embedder.models import (
+    Encoder,
+    export_child,
+    load_encoder,
+    load_on_backend,
+    require_backend,
+    resolve_model,
+    row_cosines,
+)
+from ultimate_embedder.models.export_child import make_graph
+from ultimate_embedder.models.exported import GraphWish, read_graph
+from ultimate_embedder.models.int8 import GROUPS, WEIGHTS_ONLY, group_size, in_groups, possible_ways
+from ultimate_embedder.models.runtimes import OpenVinoRuntime
+from ultimate_embedder.models.runtimes.export import export_onnx
+from ultimate_embedder.models.runtimes.int8_weights import quantize
 from ultimate_embedder.options import make_config
+from ultimate_embedder.types import ResolvedModel
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
@@ -25,15 +43,26 @@ pytest.importorskip("openvino")
 TEXTS = [f"{number} " + "some words " * (number * 7 % 23) for number in range(20)]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "ultimate-embedder" / "exported"
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder / "ultimate-embedder" / "exported"
 
 
-def vectors_of(encoder: Encoder) -> np.ndarray:
+def on_backend(model: ResolvedModel, backend: Backend, way: str | None = None, *, int8: bool = False) -> Encoder:
+    """Exported in this process, which saves the start of a child."""
+    wish = GraphWish(model, backend, int8)
+    if read_graph(wish) is None:
+        make_graph(wish)
+    return load_on_backend(model, backend, int8=int8, way=way)
+
+
+def vectors_of(encoder: Encoder, rows: list[int] | None = None) -> np.ndarray:
     texts = encoder.tokenize(TEXTS)
-    return np.asarray(encoder.forward(encoder.batch(texts, np.arange(len(TEXTS)))).numpy())
+    chosen = np.arange(len(TEXTS)) if rows is None else np.array(rows)
+    return np.asarray(encoder.forward(encoder.batch(texts, chosen)).numpy())
 
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
@@ -41,19 +70,68 @@ def vectors_of(encoder: Encoder) -> np.ndarray:
 def test_every_runtime_agrees_with_torch(backend: Backend, architecture: Architecture) -> None:
     model = resolve_model(str(tiny_model(architecture)))
     encoder = load_encoder(model, "float32", "cpu")
-    exported = use_backend(encoder, model, backend, int8=False)
-    assert row_cosines(vectors_of(exported), vectors_of(encoder)).min() > 0.99999
+    assert row_cosines(vectors_of(on_backend(model, backend)), vectors_of(encoder)).min() > 0.99999
 
 
 def test_workers_share_the_weights_of_a_graph_and_copy_those_of_torch() -> None:
     model = resolve_model(str(tiny_model("bert")))
     encoder = load_encoder(model, "float32", "cpu")
-    exported = use_backend(encoder, model, "onnx", int8=True)
+    exported = on_backend(model, "onnx", int8=True)
     assert exported.replica() is exported
     assert encoder.replica().model is not encoder.model
     assert (encoder.dtype, exported.dtype) == ("float32", "int8")
     assert encoder.can_pack(CpuDevice())
     assert not exported.can_pack(CpuDevice())
+
+
+def test_a_graph_has_no_weights_of_torch_beside_it() -> None:
+    exported = on_backend(resolve_model(str(tiny_model("bert"))), "openvino")
+    assert all(weight.is_meta for weight in exported.model.parameters())
+    assert (exported.device.type, exported.tensors_off_host()) == ("cpu", [])
+
+
+def test_modules_after_the_transformer_keep_their_weights(tmp_path: Path) -> None:
+    with_dense = SentenceTransformer(str(tiny_model("bert")), device="cpu")
+    with_dense.append(Dense(64, 32))
+    with_dense.save(str(tmp_path / "dense"))
+    model = resolve_model(str(tmp_path / "dense"))
+    exported, encoder = on_backend(model, "openvino"), load_encoder(model, "float32", "cpu")
+    assert row_cosines(vectors_of(exported), vectors_of(encoder)).min() > 0.99999
+
+
+@pytest.mark.parametrize("way", [WEIGHTS_ONLY, in_groups(GROUPS[0])])
+def test_a_vector_in_int8_does_not_depend_on_the_texts_beside_it(way: str, minilm: Path) -> None:
+    exported = on_backend(resolve_model(str(minilm)), "openvino", way, int8=True)
+    together = vectors_of(exported)
+    for rows in ([0], [7, 3], [3, 19, 11, 0, 1], list(reversed(range(len(TEXTS))))):  # other neighbours, order, padding
+        assert np.abs(vectors_of(exported, rows) - together[rows]).max() < 1e-5
+
+
+def test_openvino_computes_fp32_in_fp32_and_int8_in_the_groups_that_fit() -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    plain = on_backend(model, "openvino").runtime
+    assert isinstance(plain, OpenVinoRuntime)
+    assert "float32" in plain.setting("INFERENCE_PRECISION_HINT")
+    assert plain.setting("DYNAMIC_QUANTIZATION_GROUP_SIZE") == "0"
+    grouped = on_backend(model, "openvino", in_groups(128), int8=True).runtime
+    assert isinstance(grouped, OpenVinoRuntime)
+    assert "float32" in grouped.setting("INFERENCE_PRECISION_HINT")
+    assert grouped.setting("DYNAMIC_QUANTIZATION_GROUP_SIZE") == "64"  # the model is 64 wide
+
+
+def test_groups_fit_every_product() -> None:
+    assert [group_size(in_groups(128), size) for size in (384, 768, 320, 48, 312)] == [128, 128, 64, 16, 0]
+    assert group_size(WEIGHTS_ONLY, 384) == 0
+    assert possible_ways("openvino", has_vnni=False) == (WEIGHTS_ONLY,)
+    assert possible_ways("onnx", has_vnni=True) == (None,)
+
+
+def test_int8_weights_are_near_to_what_they_stand_for() -> None:
+    weights = np.random.default_rng(0).normal(size=(5, 64)).astype(np.float32)
+    weights[3], weights[4] = 0, np.abs(weights[4]) + 1  # no scale, and no zero among the values
+    stored, zero, scale = quantize(weights, 1)
+    assert stored.dtype == zero.dtype == np.uint8
+    assert (np.abs((stored.astype(np.float32) - zero) * scale - weights) <= scale / 2 + 1e-6).all()
 
 
 def test_a_backend_without_its_packages_names_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,26 +143,48 @@ def test_a_backend_without_its_packages_names_the_command_that_installs_them(mon
     require_backend("torch")
 
 
-def test_a_model_is_exported_once(own_cache: Path) -> None:
-    model = resolve_model(str(tiny_model("bert")))
-    encoder = load_encoder(model, "float32", "cpu")
-    use_backend(encoder, model, "onnx", int8=False)
-    (file,) = own_cache.glob("*/model.onnx")
+def test_int8_is_openvinos_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def chosen() -> str:
+        return make_config(tmp_path, tmp_path / "out", precision="int8").backend
+
+    assert chosen() == "openvino"
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None if package == "openvino" else object())
+    assert chosen() == "onnx"
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    assert chosen() == "openvino"  # the error names what to install
+
+
+def test_a_model_is_exported_and_checked_once_in_a_child(cache: Path) -> None:
+    model = resolve_model(str(tiny_model("bert", layers=3)))
+    load_on_backend(model, "onnx")
+    (file,) = (cache / model.digest[:32]).glob("model.onnx")
     written = file.stat().st_mtime_ns
-    use_backend(encoder, model, "onnx", int8=False)
+    load_on_backend(model, "onnx")
     assert file.stat().st_mtime_ns == written
-    assert file.parent.name == model.digest[:32]
 
 
-def test_an_export_that_does_not_agree_is_refused(own_cache: Path) -> None:
-    right = resolve_model(str(tiny_model("bert")))
-    wrong = resolve_model(str(tiny_model("bert", layers=2)))
-    use_backend(load_encoder(wrong, "float32", "cpu"), wrong, "onnx", int8=False)
-    (file,) = own_cache.glob("*/model.onnx")
-    (own_cache / right.digest[:32]).mkdir()
-    file.rename(own_cache / right.digest[:32] / "model.onnx")
+def test_a_graph_that_is_not_what_was_checked_is_not_used(cache: Path) -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    wish = GraphWish(model, "openvino", int8=True)
+    on_backend(model, "openvino", WEIGHTS_ONLY, int8=True)
+    weights = wish.path.with_suffix(".bin")
+    content = bytearray(weights.read_bytes())
+    content[100] ^= 1
+    weights.write_bytes(content)
+    assert read_graph(wish) is None
+    make_graph(wish)
+    assert read_graph(wish) is not None
+    wish.record.write_text(wish.record.read_text().replace('"divisor": 64', '"divisor": 32'))
+    assert read_graph(wish) is None
+
+
+def test_an_export_that_does_not_agree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, wrong = (resolve_model(str(tiny_model("bert", layers=layers))) for layers in (4, 5))
+    other = load_encoder(wrong, "float32", "cpu").transformer
+    monkeypatch.setattr(export_child, "export_onnx", lambda transformer, *rest: export_onnx(other, *rest))
     with pytest.raises(ModelError, match="differs from torch"):
-        use_backend(load_encoder(right, "float32", "cpu"), right, "onnx", int8=False)
+        make_graph(GraphWish(model, "onnx", int8=False))
+    assert read_graph(GraphWish(model, "onnx", int8=False)) is None
 
 
 def test_int8_says_what_it_costs_on_this_collection(write_chunks: WriteChunks, tmp_path: Path) -> None:
@@ -129,8 +229,13 @@ def test_backends_that_pad_share_the_vectors_of_fp32(write_chunks: WriteChunks, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "int8", "backend": "torch"}, "--precision int8 needs --backend onnx, not torch"),
+        ({"precision": "int8", "backend": "torch"}, "--precision int8 needs --backend openvino or onnx, not torch"),
         ({"precision": "fp16", "backend": "onnx"}, "--backend onnx computes in fp32"),
+        ({"precision": "bf16", "backend": "openvino"}, "--backend openvino computes in fp32"),
+        ({"min_cosine": "0.999"}, "--min-cosine is for --precision int8 or bf16"),
+        ({"min_cosine": "1.5", "precision": "int8"}, "must be above 0 and below 1"),
+        ({"min_cosine": "x", "precision": "int8"}, "not a number. Write 0.999"),
+        ({"min_cosine": "0.9", "precision": "int8", "engine": "ray"}, "with --engine ray that is many"),
         ({"backend": "onyx"}, "Did you mean onnx"),
     ],
 )

@@ -25,7 +25,14 @@ from ultimate_embedder.cli import (
 )
 from ultimate_embedder.cli.completion import complete
 from ultimate_embedder.cli.parser import SuggestingParser
-from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, close_streams, open_streams
+from ultimate_embedder.cli.process import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    close_streams,
+    open_streams,
+    own_process,
+)
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError, traceback_of
 from ultimate_embedder.stop import has_abandoned_threads
 from ultimate_embedder.terminal import discard, show
@@ -49,6 +56,7 @@ examples:
 
 def run() -> int:
     """The installed command: `main`, with a traceback that is safe to print, and a quick exit."""
+    own_process()
     try:
         code = main()
     except Exception as error:  # noqa: BLE001 - what Python would do, but with the text escaped

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ultimate_embedder.cli.logs import add_verbose, capture_logs, log_options, read_verbose
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
-from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL
+from ultimate_embedder.cli.process import EXIT_FAILED, EXIT_OK, EXIT_PARTIAL, use_arrow_without_pandas
 from ultimate_embedder.config import (
     Option,
     RunConfig,
@@ -89,6 +89,7 @@ def _embed(options: argparse.Namespace) -> int:
         if save:
             kept = {name: value for name, value in chosen.items() if name != "dry_run"}  # a rehearsal
             write_option_file(save, OPTIONS, kept, f"ultimate-embedder embed --config {shlex.quote(str(save))}")
+        use_arrow_without_pandas()
         from ultimate_embedder.api import run_and_report
         from ultimate_embedder.report import print_summary
 

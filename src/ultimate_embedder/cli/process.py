@@ -12,6 +12,8 @@ from ultimate_embedder.terminal import CLOSED, discard
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOT_CHECKED, EXIT_RUNNING, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 STANDARD_STREAMS = (0, 1, 2)
 
+_process_is_ours = False
+
 
 def open_streams() -> None:
     """Make the standard streams safe to use: none is closed, and each can take any text."""
@@ -37,3 +39,35 @@ def close_streams() -> None:
             discard(stream)
             if error.errno not in CLOSED:
                 raise
+
+
+def own_process() -> None:
+    """Say that this process was started for a command, and runs nobody else's code."""
+    global _process_is_ours
+    _process_is_ours = True
+
+
+class _NoPandas:
+    """A finder that says that pandas is not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raise for pandas; nothing is known of other modules."""
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+
+def use_arrow_without_pandas() -> None:
+    """Let pyarrow find no pandas, which it would import to look whether a list is one of its arrays.
+
+    Only in a process that is ours: pyarrow decides once, and a notebook may want its tables as data frames later.
+    """
+    if not _process_is_ours or "pandas" in sys.modules:
+        return
+    import pyarrow
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pyarrow.array([""])
+    finally:
+        sys.meta_path.remove(finder)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from ultimate_embedder.cli.parser import Commands, add_command, add_option_groups
-from ultimate_embedder.cli.process import EXIT_OK
+from ultimate_embedder.cli.process import EXIT_OK, use_arrow_without_pandas
 from ultimate_embedder.config import declared_options
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.find import SEARCH_OUTPUT, check_question, make_search_config
@@ -58,6 +58,7 @@ def _search(options: argparse.Namespace) -> int:
     questions = _questions(sys.stdin) if from_stdin else iter([given["question"]])
     first = next(questions, "")
     config = make_search_config(**{name: given[name] for name in names if name in given} | {"question": first})
+    use_arrow_without_pandas()
     from ultimate_embedder.find import Searcher
     from ultimate_embedder.report import make_progress
 

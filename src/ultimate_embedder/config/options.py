@@ -15,7 +15,7 @@ from ultimate_embedder.errors import UsageError
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import HnswGraph
 
-Precision = Literal["auto", "fp32", "fp16", "int8"]
+Precision = Literal["auto", "fp32", "fp16", "bf16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Overlong = Literal["truncate", "pool", "split"]
 OVERLONG: tuple[Overlong, ...] = get_args(Overlong)
@@ -79,6 +79,7 @@ class RunConfig:
     overlap: int | None
     dim: int | None
     precision: Precision
+    min_cosine: float | None
     backend: str
     gpu0_ceiling_bytes: int | None
     safety_margin: float

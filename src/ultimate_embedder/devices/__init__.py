@@ -17,12 +17,14 @@ from ultimate_embedder.devices.trials import (
     CHILD,
     FEATURES,
     TIMEOUT_S,
+    Bf16Trial,
     CardFacts,
     Forward,
     Outcome,
     TorchFacts,
     Trial,
     Trials,
+    try_bf16,
 )
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "FEATURES",
     "TIMEOUT_S",
     "VISIBLE_VARIABLE",
+    "Bf16Trial",
     "Card",
     "CardFacts",
     "CpuDevice",
@@ -60,5 +63,6 @@ __all__ = [
     "is_gone",
     "open_devices",
     "peak_half_flops",
+    "try_bf16",
     "works_in_time",
 ]

@@ -64,6 +64,7 @@ class AcceleratorDevice:
     """One device of a kind that torch knows by name."""
 
     has_ceiling = True
+    has_vnni = False
     fixed_budget_tokens: int | None = None  # memory decides
     runs_ahead = True
     lanes = 1

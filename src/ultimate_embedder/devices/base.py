@@ -40,6 +40,8 @@ class Device(ModelDevice, Protocol):
     """What set the most that it may hold."""
     workers: int
     """How many batches are computed there at the same time: one, or one for each core of a CPU."""
+    has_vnni: bool
+    """Whether it is a CPU that has instructions for int8 products."""
     lock: OrderedLock
     """Held during a forward: two at once on one device would only fight for its memory."""
 

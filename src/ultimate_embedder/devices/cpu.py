@@ -16,7 +16,7 @@ import psutil
 from ultimate_embedder.devices.base import Features, Fetch
 from ultimate_embedder.devices.formats import cpu_format
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.machine import processor_name, usable_cores
+from ultimate_embedder.machine import has_vnni, processor_name, usable_cores
 from ultimate_embedder.types import Capability, MemorySnapshot
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class CpuDevice:
         self.torch_device = torch.device("cpu")
         self.lock = OrderedLock(self.name, Rank.DEVICE)
         self.workers = workers or min(usable_cores(), MOST_WORKERS)
+        self.has_vnni = has_vnni()
 
     def parts(self) -> list[CpuDevice]:
         """One for each worker."""

@@ -43,6 +43,8 @@ class DescribedDevice:
     lanes: int = 1
     here: bool = True
     """Whether it is one of this machine."""
+    has_vnni: bool = False
+    """Whether it is a CPU that has instructions for int8 products."""
 
     @property
     def fixed_budget_tokens(self) -> int | None:
@@ -73,6 +75,7 @@ def describe_device(device: Device) -> DescribedDevice:
         capability=device.capability,
         card=card,
         workers=device.workers,
+        has_vnni=device.has_vnni,
     )
 
 

@@ -13,9 +13,10 @@ def card_format(precision: str, capability: Capability) -> str:
         return "float32"
     if precision == "fp16":
         return "float16"
+    # bf16 is what is asked for, or what `auto` means from capability 8.0 on
     return "bfloat16" if capability >= FIRST_WITH_BFLOAT16 else "float16"
 
 
 def cpu_format(precision: str) -> str:
-    """float32, or int8 where that is asked for: half precision is no faster there."""
-    return "int8" if precision == "int8" else "float32"
+    """float32, or int8 or bf16 where that is asked for: fp16 is no faster there."""
+    return {"int8": "int8", "bf16": "bfloat16"}.get(precision, "float32")

@@ -23,6 +23,7 @@ class DeviceGroup:
     """
 
     has_ceiling = True
+    has_vnni = False
     fixed_budget_tokens: int | None = None
     runs_ahead = True
     workers = 1

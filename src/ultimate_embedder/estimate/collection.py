@@ -215,6 +215,7 @@ class _Counting:
             models[:1] if alone else models,
             device.dtype(config.precision),
             on_cpu=not device.has_ceiling,
+            has_vnni=device.has_vnni,
             sparse=[(each, resolve_bm25(each.bm25)) for each in config.sparse if each.bm25],
         )
         dense = [settled(plan, self.collection.name, config) for plan in plans if not plan.counts_words]

@@ -109,7 +109,8 @@ class _Making:
         self._notes += models.left_out
         if models.chosen:  # what cannot be fused is refused now
             first = devices[0]
-            plan_passes(config, models.chosen, first.dtype(config.precision), on_cpu=not first.has_ceiling)
+            dtype = first.dtype(config.precision)
+            plan_passes(config, models.chosen, dtype, on_cpu=not first.has_ceiling, has_vnni=first.has_vnni)
         sample = Sample.empty() if self._asked.plan.calibrate else None
         context = Context(
             config,

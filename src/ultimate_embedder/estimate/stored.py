@@ -10,6 +10,7 @@ import numpy as np
 from ultimate_embedder.chunks import ChunkTable, text_key
 from ultimate_embedder.config import RunConfig
 from ultimate_embedder.errors import OutputError, UploadError
+from ultimate_embedder.execution import known_way
 from ultimate_embedder.export import PointsFile, read_export_journal
 from ultimate_embedder.output import CollectionOutput, Output
 from ultimate_embedder.planning import PassPlan
@@ -22,6 +23,8 @@ def settled(plan: PassPlan, collection: str, config: RunConfig) -> PassPlan:
     """The pass as earlier runs left it: in fp32, if one of them found fp16 too narrow."""
     if config.fresh:
         return plan
+    if config.min_cosine is not None and plan.kind == "dense":
+        plan = known_way(plan, collection, config) or plan
     for store in _stores(collection, config):
         plan = replace(plan, identity=settled_identity(store, plan.identity))
     return plan

@@ -15,6 +15,7 @@ from ultimate_embedder.execution.ladder import (
 )
 from ultimate_embedder.execution.local import LocalExecutor, WorkersLearned, memory_need
 from ultimate_embedder.execution.pass_store import open_store
+from ultimate_embedder.execution.precision_choice import choose_ways, known_way
 from ultimate_embedder.execution.rerank import RerankModel, RerankScores, rerank
 from ultimate_embedder.execution.run import CollectionWork, run_passes
 from ultimate_embedder.execution.runner import GUESSED_BYTES_PER_TOKEN
@@ -47,10 +48,12 @@ __all__ = [
     "Window",
     "WorkersLearned",
     "batch_limits",
+    "choose_ways",
     "count_words",
     "cutter_for",
     "first_occurrences",
     "known_precision",
+    "known_way",
     "memory_need",
     "open_engine",
     "open_store",

@@ -233,8 +233,8 @@ class LocalExecutor:
         )
 
     def _place(self, task: Task, lease: Lease, work: PassWork) -> Placement:
-        # on a CPU the fp32 model does the work, whatever the pass is in: it is the faster one there
-        half = task.plan.identity.dtype in ("float16", "bfloat16")
+        # on a CPU the fp32 model does the work of a pass that was planned for a card: it is the faster one there
+        half = task.plan.identity.dtype in ("float16", "bfloat16") and not task.plan.on_cpu
         on_cpu = half and not any(device.has_ceiling for device in lease.devices)
         encoder = self._session.load_fp32(task.plan) if on_cpu else self._session.load(task.plan)
         parallelism = self._session.config.parallelism

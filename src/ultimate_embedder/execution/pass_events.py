@@ -90,6 +90,7 @@ class PassEvents:
                 document_prompt=facts.document_prompt if facts else None,
                 kind=self.plan.kind,
                 counts_words=self.plan.counts_words,
+                quantization=self.plan.identity.quantization,
             )
         )
 

@@ -199,6 +199,8 @@ def _move_to_host(encoder: LoadedModel) -> bool:
 
 def move(encoder: LoadedModel, device: Device) -> bool:
     """Put the weights on a device, if it has room for them; else they stay on the host."""
+    if not encoder.runtime.weights_move:  # it has its own, on the host
+        return True
     if encoder.weight_bytes > device.hold_ceiling().usable_bytes:
         return False
     try:

@@ -20,6 +20,11 @@ from ultimate_embedder.vectors import Agreement, PassVectors, pool_texts, shorte
 SAMPLE_TEXTS = 64
 
 
+def sampled_rows(rows: int) -> np.ndarray:
+    """Some rows of a table, from its first to its last."""
+    return np.unique(np.linspace(0, rows - 1, SAMPLE_TEXTS).astype(int))
+
+
 def check_precision(
     plan: PassPlan, collection: str, table: TextRows, store: PassVectors, session: Session, *, new_rows: int
 ) -> None:
@@ -46,20 +51,28 @@ def check_precision(
             seconds=time.perf_counter() - started,
         )
     )
+    least = session.config.min_cosine
+    if least is not None and found.mean_cosine < least:
+        message = (
+            f"{plan.name} in {dtype} has a mean cosine of {found.mean_cosine:.5f} with fp32 now, less than "
+            f"--min-cosine {least:g}: the texts have changed since a way was chosen. --fresh chooses again."
+        )
+        session.emit(Warned(collection=collection, message=message))
     if found.poor:
         cosines = f"{found.mean_cosine:.4f} with fp32 on average, {found.worst_cosine:.4f} at worst"
-        message = f"{plan.name} loses much in {dtype}: cosine {cosines}. Drop --precision {dtype}."
+        message = f"{plan.name} loses much in {dtype}: cosine {cosines}. Drop --precision {session.config.precision}."
         session.emit(Warned(collection=collection, message=message))
 
 
 def _measure(plan: PassPlan, table: TextRows, store: PassVectors, session: Session) -> Agreement | None:
-    rows = np.unique(np.linspace(0, len(table) - 1, SAMPLE_TEXTS).astype(int))
+    rows = sampled_rows(len(table))
     mask = np.zeros(len(table), bool)
     mask[rows[store.holds(table.keys[rows])]] = True
     if not mask.any():
         return None
-    fp32 = in_role(session.load_fp32(plan), plan)
-    cosines = _cosines(store, TableTexts(table, mask), len(table), fp32, plan.identity.dim)
+    with session.fp32_alone(plan) as loaded:
+        fp32 = in_role(loaded, plan)
+        cosines = _cosines(store, TableTexts(table, mask), len(table), fp32, plan.identity.dim)
     found = Agreement(len(cosines), float(cosines.mean()), float(cosines.min()))
     store.keep_agreement(found)
     return found

@@ -323,7 +323,7 @@ def _finish_pass(
 ) -> None:
     plan, done = place.plan, work.events.done
     store, keys = collection.stores[plan.number], collection.table.keys
-    if plan.identity.dtype == "int8" and session.stop.reason is None:
+    if plan.loses_on_cpu and session.stop.reason is None:
         new_rows = 0 if collection.in_memory else done.rows  # one call after the other: the first is measured
         check_precision(plan, collection.name, collection.table, store, session, new_rows=new_rows)
     on_cpu = sum(rows for name, rows in done.rows_on.items() if is_cpu(name))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.export.format import ExportFormat, ExportSize
 from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.export.sparse_facts import sparse_record
 from ultimate_embedder.files import atomic_file
+from ultimate_embedder.payload import parse_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 FILE_NAME = "chunks.parquet"
 REPEATING_COLUMNS = ["file", "metadata", "extra"]
+SORTED_COLUMNS = ["chunk_id", "point_id", "file", "position"]
 POINT_BYTES = 24  # point id and position, compressed
 ORIGIN = "vector_origin"
 VECTOR = "vector"  # the column of an unnamed vector; named ones are in `vector_MODEL`
 SPARSE, INDICES, VALUES = "sparse_", "_indices", "_values"
 SPARSE_FACTS = "sparse_vectors"
+ONLY_METADATA = '{"metadata": '
+_ENCODER = json.JSONEncoder(ensure_ascii=False)  # json.dumps would make one for each record
 
 
 def write(points: Points, path: Path) -> None:
@@ -35,7 +39,12 @@ def write(points: Points, path: Path) -> None:
 
     schema = _schema(points)
     # page checksums: damage is noticed by whoever reads the file; a dictionary of vectors would only take space
-    options = {"compression": "zstd", "use_dictionary": REPEATING_COLUMNS, "write_page_checksum": True}
+    options = {
+        "compression": "zstd",
+        "use_dictionary": REPEATING_COLUMNS,
+        "write_page_checksum": True,
+        "write_statistics": SORTED_COLUMNS,  # the smallest number of all vectors is of no use
+    }
     with atomic_file(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
         for block in points.blocks():
             writer.write_batch(_record_batch(block, schema))
@@ -106,11 +115,7 @@ def _schema(points: Points) -> pa.Schema:
 def _record_batch(block: PointBlock, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
-    metadata: list[str | None] = []
-    extra: list[str] = []
-    for record in map(json.loads, block.records):
-        metadata.append(_dump(record.pop("metadata")) if "metadata" in record else None)
-        extra.append(_dump(record))
+    metadata, extra = zip(*map(_split, block.records), strict=True) if len(block) else ((), ())
     columns = [
         pa.array(block.ids, pa.string()),
         pa.array(block.point_ids, pa.string()),
@@ -136,8 +141,14 @@ def _lists(vectors: SparseVectors) -> list[pa.Array]:
     return [pa.ListArray.from_arrays(offsets, each) for each in values]
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _split(content: str) -> tuple[str | None, str]:
+    """The metadata of a record and the rest of it, as JSON; most records have one of the two, and are cut or kept."""
+    record = parse_record(content)
+    if "metadata" not in record:
+        return None, content
+    if len(record) == 1 and content.startswith(ONLY_METADATA):
+        return content[len(ONLY_METADATA) : -1], "{}"
+    return _ENCODER.encode(record.pop("metadata")), _ENCODER.encode(record)
 
 
 def _size(size: ExportSize) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ultimate_embedder.config import one_of
-from ultimate_embedder.export.points import payload as plain_payload
 from ultimate_embedder.export.points import point_id
+from ultimate_embedder.payload import payload as plain_payload
 
 # how LlamaIndex and Haystack write a point: tests/ecosystem compares with what their packages do
 LLAMA_NODE_FIELDS = (

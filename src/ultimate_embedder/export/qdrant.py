@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.events import Emit, GraphBuilding
 from ultimate_embedder.export.format import Changes, ExportFormat, ExportSize
@@ -44,12 +44,12 @@ def _write(points: Points, path: Path, graph: HnswGraph | None, tell_graph: Call
 
     record = PointRecord([spec.name for spec in points.vectors])
 
-    def note(block: PointBlock, payloads: list[dict[str, Any]]) -> None:
-        record.add(block.point_ids, payloads, {**block.vectors, **block.sparse})
+    def note(block: PointBlock) -> None:
+        record.add(block.point_ids, {**block.vectors, **block.sparse})
 
     with atomic_folder(path) as folder:
-        build_shard(points, folder, note, graph, tell_graph)
-        write_record(record.written(), folder)
+        sums = build_shard(points, folder, note, graph, tell_graph)
+        write_record(record.written(sums), folder)
 
 
 def find_changes(path: Path, points: PointBatches | None) -> Changes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ultimate_embedder.export.format import ExportSize
-from ultimate_embedder.export.points import payload
+from ultimate_embedder.payload import parse_record, payload
 
 if TYPE_CHECKING:
     from ultimate_embedder.chunks import ChunkTable, TableRows
@@ -34,8 +34,8 @@ def measure_payloads(collection: str, table: ChunkTable) -> ExportSize:
 def _plain(collection: str, block: TableRows, row: int) -> bytes:
     import json
 
-    values: dict[str, Any] = json.loads(block.records[row])
-    made = payload(block.ids[row], collection, block.files[row], block.texts[row], values)
+    record = parse_record(block.records[row])
+    made = payload(block.ids[row], collection, block.files[row], block.texts[row], record)
     return json.dumps(made, ensure_ascii=False).encode()
 
 

@@ -1,23 +1,38 @@
-"""Write and read Qdrant Edge shards, in a child process that may die without taking the run along."""
+"""Write and read Qdrant Edge shards, in child processes that may die without taking the run along."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ultimate_embedder.child import Child, ChildNotStartedError, on_stop, start_child
-from ultimate_embedder.edge import BuildShard, End, Failed, GraphBegun, ReadShard, Records, Rows, SparseBytes
+from ultimate_embedder.edge import (
+    BuildShard,
+    Built,
+    CountPoints,
+    End,
+    Failed,
+    GraphBegun,
+    ReadShard,
+    Records,
+    Rows,
+    SparseBytes,
+)
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.export.format import UnreadableError
 from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.files import first_oddity, scratch_copy
+from ultimate_embedder.machine import usable_cores
+from ultimate_embedder.payload import SUM_BYTES
 from ultimate_embedder.sparse import SparseVectors
-from ultimate_embedder.stop import looking
+from ultimate_embedder.stop import StopSwitch, looking
 from ultimate_embedder.types import HnswGraph
 
 CHILD = "ultimate_embedder.edge"
@@ -27,35 +42,126 @@ WITHOUT_IT = "or leave the shard out with --export npy,parquet"
 TELL_S = 15.0
 STORED = "vectors that are stored are not computed again"
 
-Watch = Callable[[PointBlock, list[dict[str, Any]]], None]
+# the files of a shard are Edge's own business: they are put together only where that was tried
+JOINED_VERSIONS = ("0.9.",)
+SEGMENTS = "segments"
+CONFIG = "edge_config.json"
+PART_POINTS = 10_000  # fewer are written sooner than a second process has started
+MOST_PARTS = 4
+
+Watch = Callable[[PointBlock], None]
 
 
 def build_shard(
     points: Points, folder: Path, watch: Watch, graph: HnswGraph | None, tell_graph: Callable[[float], None]
-) -> None:
-    """Write all points into a new shard in `folder`; `watch` sees them. Raises `OutputError` if Edge fails.
+) -> bytes:
+    """Write all points into a new shard in `folder`; gives the checksums of their payloads, in their order.
 
-    `tell_graph` is called with the seconds for which the graph has been built, as long as it is.
+    `watch` sees the points. `tell_graph` is called with the seconds for which the graph has been built, as long as it
+    is. Raises `OutputError` if Edge fails.
     """
     dims = {spec.name: spec.dim for spec in points.vectors if spec.dim is not None}
     sparse = {facts.name: facts.modifier == "idf" for facts in points.sparse}
+    count = 1 if graph else part_count(len(points))
+    folders = [folder / f"part-{number}" for number in range(count)] if count > 1 else [folder]
     try:
-        with _start_edge() as child:
-            with on_stop(points.stop, lambda reason: child.kill()):
-                _send(child, BuildShard(str(folder), dims, graph, sparse), points, watch)
-                answer = child.receive()
-                if isinstance(answer, GraphBegun):
-                    with _telling(tell_graph):
-                        answer = child.receive()
+        with ExitStack() as stack:
+            parts = [_Part(stack.enter_context(_start_edge()), each, folder, points.stop) for each in folders]
+            with on_stop(points.stop, lambda reason: [part.child.kill() for part in parts]):
+                for part in parts:
+                    part.send(BuildShard(str(part.folder), points.collection, dims, graph, sparse, count))
+                owners = _send(parts, points, watch)
+                sums = [part.finish(tell_graph) for part in parts]
+                if count > 1:
+                    _join(parts, folder, len(points))
             points.stop.check()
-            if not isinstance(answer, End):
-                problem = _problem(child, answer, folder)
-                raise OutputError(f"the Qdrant shard cannot be written to {folder.parent}: {problem}")
     except ChildNotStartedError as error:
         raise OutputError(
             f"the Qdrant shard cannot be written to {folder.parent}: no process can be started for it ({error}). "
             f"End other programs and run the same command again, {WITHOUT_IT}."
         ) from error
+    return _in_order(sums, owners)
+
+
+def part_count(points: int) -> int:
+    """How many processes write a shard of so many points: most of the time is Edge converting payloads, on one core."""
+    if not edge_version().startswith(JOINED_VERSIONS):
+        return 1
+    return max(1, min(usable_cores(), MOST_PARTS, points // PART_POINTS))
+
+
+def edge_version() -> str:
+    """The version of qdrant-edge."""
+    return version("qdrant-edge-py")
+
+
+class _Part:
+    """A process that writes some of the points, into a shard of its own."""
+
+    def __init__(self, child: Child, folder: Path, whole: Path, stop: StopSwitch) -> None:
+        self.child, self.folder = child, folder
+        self._whole, self._stop = whole, stop
+
+    def send(self, message: Any) -> None:
+        """Send a message; raises if the process has ended."""
+        if not self.child.send(message):
+            raise self.failure(self.child.receive())
+
+    def finish(self, tell_graph: Callable[[float], None]) -> bytes:
+        """Wait until all points are written; gives the checksums of their payloads."""
+        answer = self.child.receive()
+        if isinstance(answer, GraphBegun):
+            with _telling(tell_graph):
+                answer = self.child.receive()
+        if not isinstance(answer, Built):
+            raise self.failure(answer)
+        return answer.payload_sums
+
+    def failure(self, answer: Any) -> Exception:
+        """What has gone wrong, unless the run was stopped, which kills the process: that is raised."""
+        self._stop.check()
+        problem = _problem(self.child, answer, self._whole)
+        return OutputError(f"the Qdrant shard cannot be written to {self._whole.parent}: {problem}")
+
+
+def _send(parts: Sequence[_Part], points: Points, watch: Watch) -> list[tuple[int, int]]:
+    """Send each block of points to the next of the processes; gives who got each block, and how long it is."""
+    owners = []
+    for number, block in enumerate(points.blocks()):
+        owner = number % len(parts)
+        vectors = {name: each.astype("f4", copy=False).tobytes() for name, each in block.vectors.items()}
+        sparse = {name: _packed(each) for name, each in block.sparse.items()}
+        columns = (block.point_ids, block.ids, block.files, block.texts, block.records)
+        parts[owner].send(Rows(*columns, vectors, sparse))
+        watch(block)
+        owners.append((owner, len(block)))
+    for part in parts:
+        part.send(End())
+    return owners
+
+
+def _join(parts: Sequence[_Part], folder: Path, points: int) -> None:
+    """Make one shard of those of all parts: a segment is complete in itself, and a shard has any number of them."""
+    (folder / SEGMENTS).mkdir()
+    for part in parts:
+        for segment in sorted((part.folder / SEGMENTS).iterdir()):
+            segment.rename(folder / SEGMENTS / segment.name)
+    (parts[0].folder / CONFIG).rename(folder / CONFIG)
+    for part in parts:
+        shutil.rmtree(part.folder)
+    first = parts[0]
+    first.send(CountPoints(str(folder)))
+    answer = first.child.receive()
+    if not isinstance(answer, End):
+        raise first.failure(answer)
+    if answer.points != points:
+        raise first.failure(Failed(f"the shard has {answer.points} of {points} points"))
+
+
+def _in_order(sums: Sequence[bytes], owners: Sequence[tuple[int, int]]) -> bytes:
+    """The checksums of all payloads in the order of the points, of those of each part."""
+    files = [BytesIO(each) for each in sums]
+    return b"".join(files[owner].read(rows * SUM_BYTES) for owner, rows in owners)
 
 
 def read_shard(path: Path) -> Iterator[Records | End]:
@@ -94,20 +200,6 @@ def _telling(tell: Callable[[float], None]) -> Iterator[None]:
 
 def _start_edge() -> AbstractContextManager[Child]:
     return start_child(CHILD, interpreter_options=[NO_SITE], capture_errors=True, kill_on_error=True)
-
-
-def _send(child: Child, work: BuildShard, points: Points, watch: Watch) -> None:
-    """Send all points, or as many as the child takes before it ends."""
-    if not child.send(work):
-        return
-    for block in points.blocks():
-        payloads = [block.payload(row) for row in range(len(block))]
-        vectors = {name: each.astype("f4", copy=False).tobytes() for name, each in block.vectors.items()}
-        sparse = {name: _packed(each) for name, each in block.sparse.items()}
-        if not child.send(Rows(block.point_ids, payloads, vectors, sparse)):
-            return
-        watch(block, payloads)
-    child.send(End())
 
 
 def _packed(vectors: SparseVectors) -> SparseBytes:

@@ -7,20 +7,19 @@ differ is compared with this record, point by point, before it is called damaged
 from __future__ import annotations
 
 import hashlib
-import json
 import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import orjson
 
 from ultimate_embedder.edge import End, Records
 from ultimate_embedder.export.shard import read_shard
+from ultimate_embedder.payload import payload_sum
 from ultimate_embedder.sparse import SparseVectors, sparse_from_rows
 from ultimate_embedder.vectors import KeyIndex
 
@@ -78,19 +77,17 @@ class PointRecord:
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
         self._ids = [np.empty((0, 2), np.uint64)]
-        self._payloads = [np.empty(0, np.uint64)]
         self._vectors = [np.empty((0, len(self._names)), np.float32)]
 
-    def add(self, ids: Sequence[str], payloads: Sequence[Any], vectors: NamedVectors) -> None:
+    def add(self, ids: Sequence[str], vectors: NamedVectors) -> None:
         """Note some points; vectors by name, a row per point."""
         self._ids.append(_keys(ids))
-        self._payloads.append(np.array([_payload_sum(payload) for payload in payloads], np.uint64))
         self._vectors.append(np.stack([_sums(vectors[name]) for name in self._names], axis=1))
 
-    def written(self) -> WrittenPoints:
-        """Everything that was noted."""
-        parts = (self._ids, self._payloads, self._vectors)
-        return WrittenPoints(self._names, *(np.concatenate(part) for part in parts))
+    def written(self, sums: bytes) -> WrittenPoints:
+        """Everything that was noted, with the checksums of all payloads, one after the other."""
+        ids, vectors = np.concatenate(self._ids), np.concatenate(self._vectors)
+        return WrittenPoints(self._names, ids, payload_sums(sums).reshape(len(ids)), vectors)
 
 
 def write_record(written: WrittenPoints, folder: Path) -> None:
@@ -137,7 +134,7 @@ def find_changes(path: Path, written: WrittenPoints) -> ShardChanges:
         expected = places[ours]
         total += len(message.ids)
         seen[expected] = True
-        found = np.array([_payload_sum(message.payloads[row]) for row in ours], np.uint64)
+        found = payload_sums(b"".join(payload_sum(message.payloads[row]) for row in ours))
         payloads += int((written.payloads[expected] != found).sum())
         differences = np.abs(_read_vector_sums(message, ours, written.names) - written.vectors[expected])
         vectors += int((~(differences <= SAME)).any(axis=1).sum())  # also where one is missing: NaN
@@ -146,11 +143,12 @@ def find_changes(path: Path, written: WrittenPoints) -> ShardChanges:
 
 def record_of(points: PointBatches) -> WrittenPoints | None:
     """The record of these points, for a shard that has none; None if there are no points."""
-    record = None
+    record, sums = None, []
     for ids, vectors, payloads in points:
         record = record or PointRecord(vectors)
-        record.add(ids, payloads, vectors)
-    return record.written() if record else None
+        record.add(ids, vectors)
+        sums += map(payload_sum, payloads)
+    return record.written(b"".join(sums)) if record else None
 
 
 def _keys(ids: Sequence[str]) -> np.ndarray:
@@ -159,19 +157,9 @@ def _keys(ids: Sequence[str]) -> np.ndarray:
     return np.array([(each >> 64, each & (2**64 - 1)) for each in numbers], np.uint64).reshape(-1, 2)
 
 
-def _payload_sum(payload: Any) -> int:
-    """A checksum of a payload that does not depend on the order of its keys."""
-    try:
-        content = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # integers beyond 64 bits, which Edge stores as floats
-        plain = json.loads(json.dumps(payload), parse_int=_as_edge_stores)
-        content = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
-
-
-def _as_edge_stores(digits: str) -> int | float:
-    number = int(digits)
-    return number if -(2**63) <= number < 2**64 else float(number)
+def payload_sums(content: bytes) -> np.ndarray:
+    """Checksums of payloads, one after the other, as numbers."""
+    return np.frombuffer(content, ">u8").astype(np.uint64)
 
 
 def _sums(vectors: np.ndarray | SparseVectors) -> np.ndarray:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,13 @@ from ultimate_embedder.export.formats import EXPORTS, find_export
 from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
 from ultimate_embedder.export.sparse_facts import sparse_record
+from ultimate_embedder.export.together import write_together
 from ultimate_embedder.files import delete
 from ultimate_embedder.output import replaced_link
 from ultimate_embedder.types import ExportedFile, HnswGraph, SplitCounts
 
 NONE_SPLIT = SplitCounts()
+SIDE_BY_SIDE_POINTS = 4096  # fewer are written in no time, one export after the other
 
 
 def write_exports(
@@ -45,35 +51,100 @@ def write_exports(
         _forget_exports(problems, points, folder, kinds, emit)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
-    failures = []
-    for kind in kinds:
-        started = time.perf_counter()
-        emit(ExportStarted(collection=points.collection, kind=kind))
-        export = find_export(kind)
-        path = folder / export.file_name(points.vectors)
-        noted = journal.get(kind)
-        graph = hnsw if export.write_with_graph else None
-        same = noted is not None and noted["identity"] == points.identity and has_graph(noted, graph)
-        if fresh or noted is None or not same or _is_damaged(folder, kind, noted, points):
-            if link := replaced_link(path):
-                emit(Warned(collection=points.collection, message=link))
+    tasks = [_Task(find_export(kind), folder, points, journal.get(kind), hnsw, fresh, emit) for kind in kinds]
+    failures: list[Exception] = []
+    started, told_s = time.perf_counter(), 0.0
+    with closing(_side_by_side(tasks) if tasks and len(points) >= SIDE_BY_SIDE_POINTS else _in_turn(tasks)) as begun:
+        for step in begun:
+            task = step.task
             try:
-                _replace(export, points, path, noted, graph, emit)
+                noted = step.result() | described
             except OutputError as error:
                 failures.append(error)
                 continue
-            if noted is not None and noted["name"] != path.name:
-                delete(folder / noted["name"])
-            noted = {"name": path.name, "identity": points.identity, "rows": len(points)}
-            noted |= describe_bytes(path, kind) | ({"hnsw": str(graph)} if graph else {})
-        if journal.get(kind) != noted | described:  # records that are rejected now change the counts, not the export
-            journal[kind] = noted | described
-            write_export_journal(folder, journal)
-        exported = ExportedFile(kind, path, noted["size_bytes"], noted["sha256"], len(points))
-        seconds = time.perf_counter() - started
-        emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
+            if journal.get(task.kind) != noted:  # records that are rejected now change the counts, not the export
+                journal[task.kind] = noted
+                write_export_journal(folder, journal)
+            exported = ExportedFile(task.kind, task.path, noted["size_bytes"], noted["sha256"], len(points))
+            seconds = min(step.most_s, time.perf_counter() - started - told_s)
+            told_s += seconds
+            emit(ExportWritten(collection=points.collection, exported=exported, seconds=seconds))
     if failures:
         raise OutputError(" ".join(map(str, failures)))
+
+
+class _Task:
+    """One export of a collection: whether it must be written, and how."""
+
+    def __init__(
+        self,
+        export: ExportFormat,
+        folder: Path,
+        points: Points,
+        noted: dict[str, Any] | None,
+        hnsw: HnswGraph | None,
+        fresh: bool,
+        emit: Emit,
+    ) -> None:
+        self.kind = export.kind
+        self.path = folder / export.file_name(points.vectors)
+        self.points = points
+        self._export, self._noted, self._fresh, self._emit = export, noted, fresh, emit
+        self._graph = hnsw if export.write_with_graph else None
+
+    def begin(self) -> dict[str, Any] | None:
+        """Tell that it is begun; gives what the journal says of it if it is up to date, else None."""
+        self._emit(ExportStarted(collection=self.points.collection, kind=self.kind))
+        noted, graph = self._noted, self._graph
+        if self._fresh or noted is None or noted["identity"] != self.points.identity or not has_graph(noted, graph):
+            return None
+        return None if _is_damaged(self.path.parent, self.kind, noted, self.points) else noted
+
+    def write(self, points: Points) -> dict[str, Any]:
+        """Write it; gives what the journal should say of it."""
+        path, noted = self.path, self._noted
+        if link := replaced_link(path):
+            self._emit(Warned(collection=points.collection, message=link))
+        _replace(self._export, points, path, noted, self._graph, self._emit)
+        if noted is not None and noted["name"] != path.name:
+            delete(path.parent / noted["name"])
+        made = {"name": path.name, "identity": points.identity, "rows": len(points)}
+        return made | describe_bytes(path, self.kind) | ({"hnsw": str(self._graph)} if self._graph else {})
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A task that was begun."""
+
+    task: _Task
+    result: Callable[[], dict[str, Any]]
+    """What the journal should say of the export; writes it, or waits until it is written."""
+    most_s: float = math.inf
+    """Its share of the time that exports take side by side: it is told by export, and must add up."""
+
+
+def _in_turn(tasks: Sequence[_Task]) -> Generator[_Step, None, None]:
+    """Begin each when the one before is done."""
+    for task in tasks:
+        noted = task.begin()
+        yield _Step(task, partial(task.write, task.points) if noted is None else partial(dict, noted))
+
+
+def _side_by_side(tasks: Sequence[_Task]) -> Generator[_Step, None, None]:
+    """Write all that must be written at the same time, from one reading of the points."""
+    current = {}
+    for task in tasks:
+        started = time.perf_counter()
+        noted = task.begin()
+        current[task] = noted, time.perf_counter() - started
+    needed = [task for task in tasks if current[task][0] is None]
+    with closing(write_together(tasks[0].points, [task.write for task in needed])) as outcomes:
+        for task, (noted, looked_s) in current.items():
+            if noted is not None:
+                yield _Step(task, partial(dict, noted), looked_s)
+            else:
+                outcome = next(outcomes)
+                yield _Step(task, outcome.result, math.inf if task is needed[-1] else looked_s + outcome.busy_s)
 
 
 def _forget_exports(problems: Sequence[str], points: Points, folder: Path, kinds: Sequence[str], emit: Emit) -> None:

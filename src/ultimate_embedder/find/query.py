@@ -66,7 +66,13 @@ class QueryModels:
             emit(ModelLoadStarted(model=model.name))
             found = find_same_model(model.name, model.digest, self._summary, self._access, emit, self._folders)
             self._encoders[model] = load_encoder(
-                found, "float32", "cpu", model.max_tokens, self._access.trusted, token_cap=model.token_cap
+                found,
+                "float32",
+                "cpu",
+                model.max_tokens,
+                self._access.trusted,
+                token_cap=model.token_cap,
+                may_fuse=True,
             )
         return self._encoders[model]
 

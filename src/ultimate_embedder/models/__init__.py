@@ -2,12 +2,14 @@
 
 from ultimate_embedder.models.ask_hub import ask_hub
 from ultimate_embedder.models.attention import attention_in_pieces, uses_attention
-from ultimate_embedder.models.backend import require_backend, use_backend
+from ultimate_embedder.models.backend import has_backend, load_on_backend, require_backend
+from ultimate_embedder.models.bf16 import products_in_bf16
 from ultimate_embedder.models.bm25 import BM25, WordCounter, resolve_bm25
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
+from ultimate_embedder.models.int8 import WEIGHTS_ONLY, in_words, possible_ways, usual_way
 from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
     NotApplicableError,
@@ -28,6 +30,7 @@ from ultimate_embedder.models.metadata import check_dim, check_max_tokens, nativ
 from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
+from ultimate_embedder.models.runtimes import GraphRuntime
 from ultimate_embedder.models.segments import SegmentCutter
 from ultimate_embedder.models.shipped import PIECE_BYTES, ModelFiles, Receiver, find_shipped
 from ultimate_embedder.models.show import model_rows
@@ -43,8 +46,10 @@ __all__ = [
     "KNOWN_CONFIGS",
     "MODELS",
     "PIECE_BYTES",
+    "WEIGHTS_ONLY",
     "DescribedModel",
     "Encoder",
+    "GraphRuntime",
     "LayerStream",
     "LoadedModel",
     "ModelCheck",
@@ -69,10 +74,13 @@ __all__ = [
     "describe_model",
     "find_shipped",
     "find_spec",
+    "has_backend",
+    "in_words",
     "is_sparse_model",
     "is_trusted",
     "list_files",
     "load_encoder",
+    "load_on_backend",
     "load_reranker",
     "load_sparse_model",
     "load_without_weights",
@@ -84,6 +92,8 @@ __all__ = [
     "output_manifest",
     "padded_length",
     "position_limit",
+    "possible_ways",
+    "products_in_bf16",
     "pull_model",
     "repeated_layers",
     "require_backend",
@@ -94,7 +104,7 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "small_pieces",
-    "use_backend",
     "uses_attention",
+    "usual_way",
     "where_applicable",
 ]

@@ -32,10 +32,10 @@ _has_padding: ContextVar[bool | None] = ContextVar("has padding", default=None) 
 
 def use_attention(model: torch.nn.Module) -> None:
     """Set our attention on all transformers models in `model` that run `sdpa` through the registry."""
-    _register()
     for module in model.modules():
         config: Any = getattr(module, "config", None)
         if getattr(config, "_attn_implementation", None) == "sdpa" and hasattr(module, "set_attn_implementation"):
+            _register()
             untyped: Any = module
             if untyped._can_set_attn_implementation():
                 untyped.set_attn_implementation(NAME)
@@ -55,6 +55,11 @@ def packed(groups: Groups) -> Iterator[None]:
         yield
     finally:
         _groups.reset(token)
+
+
+def current_groups() -> Groups | None:
+    """The groups of the block that is being run; None if rows are padded."""
+    return _groups.get()
 
 
 @contextlib.contextmanager

@@ -1,77 +1,72 @@
-"""Run an encoder in another runtime on the CPU: its transformer is exported once, cached by digest, and checked."""
+"""Load an encoder whose transformer runs in another runtime on the CPU, without torch's weights of it."""
 
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
+from collections.abc import Sequence
 
-import numpy as np
-
-from ultimate_embedder.config import Backend, cache_folder
+from ultimate_embedder.config import Backend
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models.canary import CANARY, row_cosines
-from ultimate_embedder.models.encoder import Encoder
-from ultimate_embedder.models.runtimes import GraphRuntime, OnnxRuntime, OpenVinoRuntime
-from ultimate_embedder.models.runtimes.export import EXPORT_ERRORS, export_onnx, quantize_onnx
+from ultimate_embedder.models.encoder import Encoder, load_encoder
+from ultimate_embedder.models.exported import GraphWish, checked_graph
+from ultimate_embedder.models.int8 import group_size
+from ultimate_embedder.models.runtimes import RUNTIMES
+from ultimate_embedder.models.without_weights import load_without_weights
 from ultimate_embedder.types import ResolvedModel
 
-LEAST_COSINE = {"float32": 0.9999, "int8": 0.9}  # of the worst canary text; less means that the export is wrong
 PACKAGES: dict[Backend, tuple[str, ...]] = {
     "torch": (),
     "onnx": ("onnxruntime", "onnx"),
     "openvino": ("openvino", "onnx"),
 }
-RUNTIMES: dict[Backend, type[OnnxRuntime] | type[OpenVinoRuntime]] = {"onnx": OnnxRuntime, "openvino": OpenVinoRuntime}
+
+
+def has_backend(backend: Backend) -> bool:
+    """Whether the packages of a backend are installed."""
+    return not _missing(backend)
 
 
 def require_backend(backend: Backend) -> None:
     """Raise `UsageError` if the packages of a backend are not installed."""
-    missing = [package for package in PACKAGES[backend] if importlib.util.find_spec(package) is None]
-    if missing:
+    if missing := _missing(backend):
         raise UsageError(
             f"--backend {backend} needs {' and '.join(missing)}: pip install 'ultimate-embedder[{backend}]'"
         )
 
 
-def use_backend(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: bool) -> Encoder:
-    """The same encoder on another runtime, exported on first use; raises if its vectors differ from torch's."""
+def _missing(backend: Backend) -> list[str]:
+    return [package for package in PACKAGES[backend] if importlib.util.find_spec(package) is None]
+
+
+def load_on_backend(
+    model: ResolvedModel,
+    backend: Backend,
+    max_tokens: int | None = None,
+    trusted: Sequence[str] = (),
+    *,
+    int8: bool = False,
+    way: str | None = None,
+    token_cap: int | None = None,
+) -> Encoder:
+    """An encoder on another runtime, exported and checked on first use; `way` is how int8 products are computed."""
     require_backend(backend)
-    if not encoder.tokenizes:
-        raise ModelError(
-            f"--backend {backend}: {model.name} needs inputs that cannot be exported. Use --backend torch."
-        )
-    path = _exported(encoder, model, backend, int8)
-    runtime: GraphRuntime = RUNTIMES[backend](path, "int8" if int8 else "float32", encoder.tokenizer.input_names)
-    other = encoder.with_runtime(runtime)
-    _check(other, encoder, backend)
-    return other
+    graph = checked_graph(GraphWish(model, backend, int8, max_tokens, tuple(trusted), token_cap))
+    encoder = _without_transformer(model, max_tokens, trusted, token_cap)
+    group = group_size(way, graph.divisor) if way is not None else 0
+    dtype = "int8" if int8 else "float32"
+    return encoder.with_runtime(RUNTIMES[backend](graph.path, dtype, encoder.tokenizer.input_names, group))
 
 
-def _exported(encoder: Encoder, model: ResolvedModel, backend: Backend, int8: bool) -> Path:
-    folder = cache_folder() / "exported" / model.digest[:32]
-    path, int8_path = folder / "model.onnx", folder / "model.int8.onnx"
-    if not path.exists():
-        example = encoder.batch(encoder.tokenize(CANARY), np.arange(len(CANARY))).features
-        try:
-            export_onnx(encoder.transformer, example, encoder.tokenizer.input_names, path)
-        except EXPORT_ERRORS as error:
-            first = str(error).strip().splitlines()[0]
-            raise ModelError(
-                f"--backend {backend}: {model.name} cannot be exported ({first}). Use --backend torch."
-            ) from error
-    if int8 and not int8_path.exists():
-        quantize_onnx(path, int8_path)
-    return int8_path if int8 else path
-
-
-def _check(other: Encoder, encoder: Encoder, backend: Backend) -> None:
-    texts = encoder.tokenize(CANARY)
-    for rows in (np.arange(len(CANARY)), np.array([0])):  # with padding, and without
-        reference = encoder.forward(encoder.batch(texts, rows)).numpy()
-        ours = other.forward(other.batch(texts, rows)).numpy()
-        cosine = float(row_cosines(ours, reference).min())
-        if not cosine >= LEAST_COSINE[other.dtype]:
-            raise ModelError(
-                f"--backend {backend}: the exported {encoder.name} differs from torch (cosine {cosine:.4f}). "
-                "Use --backend torch."
-            )
+def _without_transformer(
+    model: ResolvedModel, max_tokens: int | None, trusted: Sequence[str], token_cap: int | None
+) -> Encoder:
+    """The tokenizer, and what comes after the transformer with its weights; those of the transformer are not there."""
+    try:
+        encoder = load_without_weights(model, "float32", max_tokens, trusted, token_cap=token_cap)
+        if not any(list(module.parameters()) for module in list(encoder.model)[1:]):
+            return encoder
+    except ModelError:  # not known from its config files
+        pass
+    encoder = load_encoder(model, "float32", "cpu", max_tokens, trusted, token_cap=token_cap)
+    encoder.model[0].to("meta")
+    return encoder

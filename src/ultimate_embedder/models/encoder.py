@@ -18,6 +18,15 @@ from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.attention import known_padding
 from ultimate_embedder.models.canary import CANARY
 from ultimate_embedder.models.cost import ForwardCost
+from ultimate_embedder.models.fused import (
+    Checked,
+    NotFusibleError,
+    compare,
+    load_fused,
+    read_checked,
+    remember,
+    settings_of,
+)
 from ultimate_embedder.models.imports import import_quickly
 from ultimate_embedder.models.loaded import LoadedModel, TokenBatch, TokenizedTexts, padded_length
 from ultimate_embedder.models.metadata import (
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
 
+    from ultimate_embedder.models.fused.model import SentenceModel
+
 _trying = OrderedLock("packing trial", Rank.PACKING)  # CPU workers share an encoder
 
 
@@ -50,7 +61,7 @@ class Encoder(LoadedModel):
 
     def __init__(
         self,
-        model: SentenceTransformer,
+        model: SentenceModel,
         name: str,
         *,
         document_prompt: str,
@@ -62,6 +73,7 @@ class Encoder(LoadedModel):
         self.query_prompt = query_prompt
         self.max_tokens = max_tokens
         self.dim = loaded_dim(model)
+        self.fused = bool(getattr(model, "fused", False))
         self.unit_norm = ends_normalized(model)
         if hasattr(model.tokenizer, "model_max_length"):  # else the model has no limit
             model.max_seq_length = max_tokens
@@ -223,9 +235,17 @@ def load_encoder(
     trusted: Sequence[str] = (),
     *,
     token_cap: int | None = None,
+    may_fuse: bool = False,
 ) -> Encoder:
-    """Load a model from its resolved path; without network, and with remote code or pickles only if it is trusted."""
+    """Load a model from its resolved path; without network, and with remote code or pickles only if it is trusted.
+
+    `may_fuse` allows a fused model, for the CPU, where it gives the same vectors.
+    """
     is_trusted = require_trust(model.spec, model.path, trusted)
+    may_fuse = may_fuse and dtype == "float32" and device == "cpu"
+    checked = read_checked(model.digest) if may_fuse else None
+    if checked is not None and checked.settings is not None:
+        return as_encoder(load_fused(model.path, checked.settings), model, max_tokens, token_cap)
     import_quickly("sentence_transformers")
     import torch
     from sentence_transformers import SentenceTransformer
@@ -241,12 +261,32 @@ def load_encoder(
             )
     except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
+    if may_fuse and checked is None:
+        return _fused_if_equal(loaded, model, max_tokens, token_cap)
     return as_encoder(loaded, model, max_tokens, token_cap)
 
 
-def as_encoder(
+def _fused_if_equal(
     loaded: SentenceTransformer, model: ResolvedModel, max_tokens: int | None, token_cap: int | None
 ) -> Encoder:
+    """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""
+    try:
+        settings = settings_of(loaded, model.path)
+        fused = as_encoder(load_fused(model.path, settings), model, max_tokens, token_cap)
+    except NotFusibleError as error:
+        remember(model.digest, Checked(None, str(error)))
+        return as_encoder(loaded, model, max_tokens, token_cap)
+    reference = as_encoder(loaded, model, max_tokens, token_cap)
+    try:
+        compare(fused, reference)
+    except NotFusibleError as error:
+        remember(model.digest, Checked(None, str(error)))
+        return reference
+    remember(model.digest, Checked(settings, None))
+    return fused
+
+
+def as_encoder(loaded: SentenceModel, model: ResolvedModel, max_tokens: int | None, token_cap: int | None) -> Encoder:
     """An encoder of a loaded model, with prompts and token limit from its files, the registry and the options."""
     loaded.eval()
     spec = model.spec

@@ -102,6 +102,8 @@ class LoadedModel(ABC):
     """Whether every row of the output must be normalised."""
     kind: VectorKind = "dense"
     """Whether most numbers of the output are 0 and only the others are kept."""
+    fused = False
+    """Whether our own layers compute it, on the CPU."""
     most_rows: int | None = None
     """The most rows of a batch that the host can take, whatever the device has room for."""
 
@@ -152,7 +154,11 @@ class LoadedModel(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Where the weights are; those of another runtime are on the host."""
+        if not self.runtime.weights_move:
+            import torch
+
+            return torch.device("cpu")
         place: torch.device = next(self.model.parameters()).device
         return place
 
@@ -196,6 +202,8 @@ class LoadedModel(ABC):
 
     def tensors_off_host(self) -> list[tuple[str, str]]:
         """Weights and buffers that are not on the host: name and device."""
+        if not self.runtime.weights_move:
+            return []
         tensors = [*self.model.named_parameters(), *self.model.named_buffers()]
         return [(name, str(tensor.device)) for name, tensor in tensors if tensor.device.type != "cpu"]
 

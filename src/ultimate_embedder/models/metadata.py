@@ -12,7 +12,7 @@ from ultimate_embedder.models.config_files import read_modules, read_object
 from ultimate_embedder.types import ModelSpec, Prompt, ResolvedModel
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from ultimate_embedder.models.fused.model import SentenceModel
 
 # the names that sentence-transformers tries, in its order
 DOCUMENT_PROMPT_NAMES = ("document", "passage", "corpus")
@@ -126,7 +126,7 @@ def _too_many_tokens(name: str, wanted: int, limit: int) -> UsageError:
     return UsageError(f"--max-tokens {wanted}: {name} supports at most {limit} tokens. Lower --max-tokens.")
 
 
-def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[str, ...]) -> str:
+def own_prompt(model: SentenceModel, wanted: Prompt | None, names: tuple[str, ...]) -> str:
     """The prompt in the model's files, by the registry's name first; else the registry's text; else empty."""
     prompts = model.prompts or {}
     for name in ((wanted.name,) if wanted else ()) + names:
@@ -138,7 +138,7 @@ def own_prompt(model: SentenceTransformer, wanted: Prompt | None, names: tuple[s
     return str(prompts.get(default) or "") if default else ""
 
 
-def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: int | None) -> int:
+def token_limit(model: SentenceModel, name: str, wanted: int | None, cap: int | None) -> int:
     """The token limit: `wanted` if the model has positions for it, else the model's limit, capped by `cap`."""
     own = model.max_seq_length or UNLIMITED_TOKENS
     hard = _position_limit(model)
@@ -151,7 +151,7 @@ def token_limit(model: SentenceTransformer, name: str, wanted: int | None, cap: 
     return wanted
 
 
-def _position_limit(model: SentenceTransformer) -> int:
+def _position_limit(model: SentenceModel) -> int:
     for module in model.modules():
         table: Any = getattr(module, "position_embeddings", None)
         if hasattr(table, "num_embeddings"):
@@ -162,7 +162,7 @@ def _position_limit(model: SentenceTransformer) -> int:
     return int(getattr(config, "max_position_embeddings", None) or UNLIMITED_TOKENS)
 
 
-def loaded_dim(model: SentenceTransformer) -> int:
+def loaded_dim(model: SentenceModel) -> int:
     """Dimension of the vectors of a loaded model."""
     dim = model.get_embedding_dimension()
     if dim is None:
@@ -170,6 +170,6 @@ def loaded_dim(model: SentenceTransformer) -> int:
     return int(dim)
 
 
-def ends_normalized(model: SentenceTransformer) -> bool:
+def ends_normalized(model: SentenceModel) -> bool:
     """Whether a loaded model normalises its vectors."""
     return type(list(model.children())[-1]).__name__ == "Normalize"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ultimate_embedder.models.canary import CANARY
+from ultimate_embedder.models.fused.settings import without_state
 from ultimate_embedder.models.loaded import TokenizedTexts
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from ultimate_embedder.models.fused.model import SentenceModel
 
 HEAD_CHARACTERS = (
     40  # per token of the limit; a token has about four, and white space, which may be dropped, any number
@@ -39,7 +39,7 @@ class TokenSpans:
 class Tokenizer:
     """Makes the same features as sentence-transformers; if it cannot, `input_names` is empty."""
 
-    def __init__(self, model: SentenceTransformer, prompt: str, max_tokens: int) -> None:
+    def __init__(self, model: SentenceModel, prompt: str, max_tokens: int) -> None:
         self._tokenizer = model.tokenizer
         self._prompt = prompt
         self._max_tokens = max_tokens
@@ -94,7 +94,7 @@ class Tokenizer:
         if not self.input_names or backend is None:
             return None
         settings = (self._tokenizer.truncation_side, self._max_tokens, self._prompt)
-        return hashlib.sha256(f"{settings} {_without_state(backend)}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{settings} {without_state(backend)}".encode()).hexdigest()[:16]
 
     @property
     def padding_ids(self) -> frozenset[int]:
@@ -182,7 +182,7 @@ class Tokenizer:
             self.input_names, self.constants = (), {}
 
 
-def preprocess(model: SentenceTransformer, texts: Sequence[str], prompt: str) -> dict[str, Any]:
+def preprocess(model: SentenceModel, texts: Sequence[str], prompt: str) -> dict[str, Any]:
     """Features as sentence-transformers makes them: the reference, padded and slower."""
     return dict(model.preprocess(list(texts), prompt=prompt or None))
 
@@ -196,9 +196,3 @@ def _merged(offsets: np.ndarray) -> TokenSpans:
     first = np.flatnonzero(np.concatenate([[True], offsets[1:, 0] >= ends[:-1]]))
     last = np.concatenate([first[1:], [len(offsets)]]) - 1
     return TokenSpans(offsets[first, 0], ends[last], last - first + 1)
-
-
-def _without_state(tokenizer: Any) -> str:
-    """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
-    described = json.loads(tokenizer.to_str())
-    return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)

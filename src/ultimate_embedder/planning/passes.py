@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from ultimate_embedder.config import ModelChoice, RunConfig, SparseChoice
 from ultimate_embedder.errors import UsageError
 from ultimate_embedder.files import safe_name
-from ultimate_embedder.models import BM25, check_dim, check_max_tokens, is_sparse_model, native_dim, require_sparse
+from ultimate_embedder.models import (
+    BM25,
+    check_dim,
+    check_max_tokens,
+    is_sparse_model,
+    native_dim,
+    require_sparse,
+    usual_way,
+)
 from ultimate_embedder.names import same_name
 from ultimate_embedder.output import embeddings_name
 from ultimate_embedder.types import PassIdentity, ResolvedModel, VectorKind
@@ -17,6 +25,7 @@ from ultimate_embedder.vectors import Candidate, plan_fusion
 ChosenModel = tuple[ModelChoice, ResolvedModel]
 ChosenSparse = tuple[SparseChoice, ResolvedModel]
 FULL = "float32"
+CARD_LAYOUT = "bucketed"
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,16 @@ class PassPlan:
         return self.identity.kind
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether it is planned for a CPU."""
+        return self.identity.layout != CARD_LAYOUT
+
+    @property
+    def loses_on_cpu(self) -> bool:
+        """Whether a CPU computes it in less than fp32, so that it is compared with that."""
+        return self.identity.dtype == "int8" or (self.identity.dtype == "bfloat16" and self.on_cpu)
+
+    @property
     def counts_words(self) -> bool:
         """Whether it is BM25, which needs no model and no device."""
         return self.identity.bm25 is not None
@@ -59,6 +78,7 @@ def plan_passes(
     dtype: str,
     *,
     on_cpu: bool,
+    has_vnni: bool = False,
     sparse: Sequence[ChosenSparse] = (),
 ) -> list[PassPlan]:
     """The passes over a collection, in order; refuses what cannot be fused before anything is computed.
@@ -74,6 +94,8 @@ def plan_passes(
     if config.backend != "torch" and not on_cpu:
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
+    if config.min_cosine is not None and not on_cpu:
+        raise UsageError("--min-cosine chooses how a CPU computes. Add --devices cpu, or drop it.")
     _check_fusion(config, models)
     _check_batch_hints(config, [*models, *((choice, model) for choice, model in sparse if choice.model)])
     total = sum(choice.weight for choice, _ in models)
@@ -82,7 +104,7 @@ def plan_passes(
             number=number,
             model=model,
             weight=choice.weight / total,
-            identity=_identity(config, model, dtype, on_cpu=on_cpu),
+            identity=_identity(config, model, dtype, on_cpu=on_cpu, has_vnni=has_vnni),
             batch_tokens=config.batch_tokens_for(choice.name, model.name),
             batch_rows=config.batch_rows,
         )
@@ -159,7 +181,9 @@ def _word(choice: ModelChoice | SparseChoice) -> str:
     return choice.name if isinstance(choice, ModelChoice) else choice.model or ""
 
 
-def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bool) -> PassIdentity:
+def _identity(
+    config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bool, has_vnni: bool = False
+) -> PassIdentity:
     prompt = model.spec.document_prompt if model.spec else None
     return PassIdentity(
         model=model.name,
@@ -174,11 +198,12 @@ def _identity(config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bo
         # segments that are points of their own are texts like others
         overlong="pool" if config.overlong == "pool" else "truncate",
         overlap=config.overlap if config.overlong == "pool" else None,
+        quantization=usual_way(config.backend, has_vnni=has_vnni) if dtype == "int8" else None,
     )
 
 
 def _layout(backend: str, *, on_cpu: bool) -> str:
     """How rows of several lengths are laid out: a rule from what each way costs (benchmarks/host_calls.py)."""
     if not on_cpu:
-        return "bucketed"  # end to end would be six times as many kernels, and the host has to launch each
+        return CARD_LAYOUT  # end to end would be six times as many kernels, and the host has to launch each
     return "packed" if backend == "torch" else "padded"

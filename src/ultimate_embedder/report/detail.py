@@ -25,7 +25,8 @@ def detail_of(event: events.Event) -> str:
             where = f"{event.source} {event.path}"
             return f"{event.model}: {where}, revision {event.revision}, {event.size_bytes / 1e6:,.0f} MB"
         case events.ModelLoaded():
-            return f"{event.model}: loaded in {event.seconds:.1f} s, tokenizer {event.tokenizer}"
+            layers = ", fused layers" if event.fused else ""
+            return f"{event.model}: loaded in {event.seconds:.1f} s, tokenizer {event.tokenizer}{layers}"
         case events.LeaseAcquired():
             memory = ", ".join(f"{each.free_bytes / 1e9:.1f} GB free" for each in event.memory)
             evicted = f", evicted {', '.join(event.evicted)}" if event.evicted else ""

@@ -61,6 +61,11 @@ class Speaker:
             case events.PassStarted() if event.texts <= event.stored_texts:
                 which = f" ({event.model})" if event.weight < 1 else ""
                 yield f"{name}: reused the vectors of all {event.texts} texts from an earlier run{which}", PROGRESS
+            case events.PrecisionChosen():
+                ways = [(each.quantization or event.dtype, each) for each in event.measured]
+                measured = "; ".join(f"{way} {each.mean_cosine:.5f}, {each.speed:.2f} x" for way, each in ways)
+                how = "as an earlier run chose" if event.kept else f"mean cosine and speed in that of fp32: {measured}"
+                yield f"{name}: {event.model} in {event.way}, by --min-cosine {event.min_cosine:g} ({how})", PROGRESS
             case events.PrecisionChecked():
                 cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
                 words = f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}"

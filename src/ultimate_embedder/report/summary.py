@@ -28,10 +28,12 @@ from ultimate_embedder.summary import (
     ExportSummary,
     FusionSummary,
     LeaseSummary,
+    MeasuredWay,
     MissingModel,
     MitigationSummary,
     ModelSummary,
     PassSummary,
+    PrecisionChoice,
     RejectedRecord,
     RunOptions,
     RunSummary,
@@ -84,6 +86,7 @@ class SummaryBuilder:
             events.WindowTokenized: self._window_tokenized,
             events.BatchEncoded: self._batch_encoded,
             events.BatchesEncoded: self._batches_encoded,
+            events.PrecisionChosen: self._precision_chosen,
             events.PrecisionChecked: self._precision_checked,
             events.PassFinished: self._pass_finished,
             events.VectorsFused: self._vectors_fused,
@@ -100,6 +103,7 @@ class SummaryBuilder:
         self._rejected, self._duplicates, self._mitigations = records_quota(), records_quota(), mitigations_quota()
         self._last_mitigations: dict[tuple[str, ...], MitigationSummary] = {}
         self._passes: dict[tuple[str, int], PassTotals] = {}
+        self._choices: dict[tuple[str, int], PrecisionChoice] = {}
         self._devices: dict[str, DeviceSummary] = {}
         self._nodes = NodeTotals()
         self._lease_began: dict[str, float] = {}
@@ -281,6 +285,7 @@ class SummaryBuilder:
     def _pass_started(self, event: events.PassStarted) -> None:
         collection = self._of(event)
         begun = PassSummary(began=event.timestamp, **_known(event, PassSummary))
+        begun.choice = self._choices.get((collection.collection, event.model_pass))
         model = self._models[event.model]
         model.dtype = event.dtype
         if event.max_tokens is not None:  # also if the model is not loaded, as its store has them
@@ -324,6 +329,16 @@ class SummaryBuilder:
         # what a node had encoded when it was lost is encoded again by another
         encoded = [min(each.encoded_texts, each.texts - each.stored_texts) for each in collection.encoding_passes]
         collection.chunks.newly_encoded = max(encoded, default=0)
+
+    def _precision_chosen(self, event: events.PrecisionChosen) -> None:
+        collection = self._of(event)
+        self._choices[collection.collection, event.model_pass] = PrecisionChoice(
+            min_cosine=event.min_cosine,
+            way=event.way,
+            kept=event.kept,
+            measured=[MeasuredWay(**dataclasses.asdict(each)) for each in event.measured],
+        )
+        collection.seconds_by_stage["check"] = collection.seconds_by_stage.get("check", 0.0) + event.seconds
 
     def _precision_checked(self, event: events.PrecisionChecked) -> None:
         collection = self._of(event)

@@ -139,7 +139,8 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
         for each in collection.passes:
             if each.agreement is not None:
                 cosines = f"{each.agreement.mean_cosine:.4f} on average, {each.agreement.worst_cosine:.4f} at worst"
-                lines.append(f"{name}: {each.model} in {each.dtype}: cosine similarity to fp32 {cosines}")
+                how = f" ({each.quantization})" if each.quantization else ""
+                lines.append(f"{name}: {each.model} in {each.dtype}{how}: cosine similarity to fp32 {cosines}")
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
         if any(export.kind == "parquet" for export in collection.exports):
             lines.append(f"{name}: 'upload' writes to the Qdrant collection {collection.target_qdrant_collection}")

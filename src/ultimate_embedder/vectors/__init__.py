@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.description import EncoderFacts, fingerprint
     from ultimate_embedder.vectors.agreement import Agreement, read_agreement, write_agreement
     from ultimate_embedder.vectors.bm25 import weigh_counts
+    from ultimate_embedder.vectors.choice import Choice, read_choice, write_choice
     from ultimate_embedder.vectors.fused import FusedVectors, holds_all
     from ultimate_embedder.vectors.index import KeyIndex
     from ultimate_embedder.vectors.ledger import Ledger, read_ledger
@@ -41,6 +42,7 @@ __all__ = [
     "UNNAMED",
     "Agreement",
     "Candidate",
+    "Choice",
     "EncoderFacts",
     "FusedVectors",
     "Fusion",
@@ -70,6 +72,7 @@ __all__ = [
     "pool_segments",
     "pool_texts",
     "read_agreement",
+    "read_choice",
     "read_identity",
     "read_ledger",
     "read_overflow",
@@ -80,11 +83,13 @@ __all__ = [
     "token_problems",
     "weigh_counts",
     "write_agreement",
+    "write_choice",
 ]
 
 # imported on first use: --help needs the names of the fusion methods, but not numpy and pyarrow
 _MODULES = {
     "Agreement": "agreement",
+    "Choice": "choice",
     "EncoderFacts": "store",
     "FusedVectors": "fused",
     "KeyIndex": "index",
@@ -110,6 +115,7 @@ _MODULES = {
     "pool_segments": "pooling",
     "pool_texts": "pooling",
     "read_agreement": "agreement",
+    "read_choice": "choice",
     "read_identity": "store",
     "read_ledger": "ledger",
     "read_overflow": "overflow",
@@ -119,6 +125,7 @@ _MODULES = {
     "token_problems": "tokens",
     "weigh_counts": "bm25",
     "write_agreement": "agreement",
+    "write_choice": "choice",
 }
 
 __getattr__ = late_names(__name__, _MODULES)

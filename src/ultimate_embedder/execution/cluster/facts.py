@@ -29,6 +29,7 @@ class RemoteDeviceFacts:
     capability: Capability | None
     dtype: str
     """The number format of this run there."""
+    has_vnni: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class NodeFacts:
     def dtype(self) -> str:
         """The number format of its first device."""
         return self.devices[0].dtype
+
+    @property
+    def way(self) -> str:
+        """The number format, and how int8 products are computed there: nodes of a run must agree in it."""
+        if self.dtype != "int8":
+            return self.dtype
+        return "int8 with VNNI" if self.devices[0].has_vnni else "int8 without VNNI"
 
     @property
     def has_cards(self) -> bool:
@@ -74,6 +82,7 @@ def _describe(device: Device, precision: str, cores: int) -> RemoteDeviceFacts:
         device.ceiling_reason,
         device.capability,
         device.dtype(precision),
+        device.has_vnni,
     )
 
 

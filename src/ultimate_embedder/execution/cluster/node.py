@@ -100,7 +100,7 @@ class Node:
             models=(),
             resolved=(),
             sparse=(),
-            loaded=LoadedModels(),
+            loaded=LoadedModels.on(devices),
             leases=Leases(),
             stop=StopSwitch(),
             emit=self._events.add,

@@ -23,6 +23,7 @@ class RemoteDevice:
         self.has_ceiling = known.has_ceiling
         self.ceiling_reason = known.ceiling_reason
         self.capability: Capability | None = known.capability
+        self.has_vnni = known.has_vnni
         self._dtype = known.dtype
         self.last_snapshot = replace(known.memory, device=self.name)
 

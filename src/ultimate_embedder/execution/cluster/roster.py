@@ -237,9 +237,9 @@ class Roster:
                 if member.facts is not None and not member.facts.has_cards:
                     self.refuse(member, "it has no card, and other nodes have")
         left = self.admitted
-        formats = {member.facts.dtype: member.name for member in left if member.facts is not None}
+        formats = {member.facts.way: member.name for member in left if member.facts is not None}
         if len(formats) > 1:
-            found = ", ".join(f"{name} computes in {dtype}" for dtype, name in formats.items())
+            found = ", ".join(f"{name} computes in {way}" for way, name in formats.items())
             raise UsageError(
                 f"the nodes of the cluster have different precisions ({found}), and the vectors of a pass must have "
                 "one. Give --precision fp16 or --precision fp32."
@@ -303,6 +303,6 @@ class Roster:
             return "it has no card, and the other nodes have"
         if facts.has_cards and not self.standard.has_cards:
             return "it has cards, and the run has begun on CPUs: its vectors would differ. Start the run again with it"
-        if facts.dtype != self.standard.dtype:
-            return f"it computes in {facts.dtype}, the other nodes in {self.standard.dtype}. Give --precision"
+        if facts.way != self.standard.way:
+            return f"it computes in {facts.way}, the other nodes in {self.standard.way}. Give --precision"
         return None

@@ -5,4 +5,6 @@ from ultimate_embedder.models.runtimes.onnx import OnnxRuntime
 from ultimate_embedder.models.runtimes.openvino import OpenVinoRuntime
 from ultimate_embedder.models.runtimes.torch import TorchRuntime
 
-__all__ = ["GraphRuntime", "OnnxRuntime", "OpenVinoRuntime", "Runtime", "TorchRuntime"]
+RUNTIMES: dict[str, type[OnnxRuntime] | type[OpenVinoRuntime]] = {"onnx": OnnxRuntime, "openvino": OpenVinoRuntime}
+
+__all__ = ["RUNTIMES", "GraphRuntime", "OnnxRuntime", "OpenVinoRuntime", "Runtime", "TorchRuntime"]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.attention import Groups
 
 Features = Mapping[str, Any]
@@ -45,6 +46,25 @@ class GraphRuntime(ABC):
     def __init__(self, dtype: str, input_names: Sequence[str]) -> None:
         self.dtype = dtype
         self._input_names = tuple(input_names)
+        self._opened: Any = None
+        self._opening = OrderedLock("graph", Rank.GRAPH)
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """Load the graph."""
+
+    @property
+    def opened(self) -> Any:
+        """The graph in memory; loaded unless it is."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    def release(self) -> None:
+        """Free the memory of the graph until it is used again; only while nobody computes with it."""
+        with self._opening:
+            self._opened = None
 
     @abstractmethod
     def token_vectors(self, inputs: dict[str, np.ndarray]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +14,20 @@ from ultimate_embedder.models.runtimes.base import GraphRuntime
 class OnnxRuntime(GraphRuntime):
     """ONNX Runtime with one thread per call, as several workers call it at the same time."""
 
-    def __init__(self, path: Path, dtype: str, input_names: Sequence[str]) -> None:
+    def __init__(self, path: Path, dtype: str, input_names: Sequence[str], group: int = 0) -> None:
+        """`group` means nothing here: in int8 there is one scale for a batch."""
+        super().__init__(dtype, input_names)
+        self._path = path
+        self.opened  # noqa: B018 - a graph that cannot be opened is an error now
+
+    def _open(self) -> Any:
         import onnxruntime
 
-        super().__init__(dtype, input_names)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
 
     def token_vectors(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Token vectors of a padded batch."""
-        return np.asarray(self._session.run(None, inputs)[0])
+        return np.asarray(self.opened.run(None, inputs)[0])

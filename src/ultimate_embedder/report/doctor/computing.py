@@ -6,7 +6,8 @@ import contextlib
 import importlib.util
 from collections.abc import Iterator
 
-from ultimate_embedder.devices import VISIBLE_VARIABLE, CardFacts, Outcome, TorchFacts, Trial, Trials
+from ultimate_embedder.devices import VISIBLE_VARIABLE, CardFacts, Forward, Outcome, TorchFacts, Trial, Trials
+from ultimate_embedder.machine import has_vnni
 from ultimate_embedder.report.doctor.check import Check, State
 from ultimate_embedder.report.doctor.packages import check_torch_version
 from ultimate_embedder.report.doctor.place import Place
@@ -77,7 +78,10 @@ def check_devices(facts: TorchFacts, trials: Trials) -> Iterator[Check]:
     for backend, module in RUNTIMES.items():
         if importlib.util.find_spec(module) and importlib.util.find_spec("onnx"):
             outcome = trials.run(Trial("forward", (backend, "cpu", "int8")))
-            yield _as_check(f"cpu int8 {backend}", outcome, "warning", f"do not use --backend {backend} here")
+            check = _as_check(f"cpu int8 {backend}", outcome, "warning", f"do not use --backend {backend} here")
+            if backend == "openvino" and check.state == "ok" and not has_vnni():
+                check = Check(check.name, "ok", f"{check.found}; no VNNI: --precision int8 is no faster than fp32 here")
+            yield check
 
 
 def _check_card(card: CardFacts) -> Check:
@@ -90,6 +94,7 @@ def _check_card(card: CardFacts) -> Check:
 
 
 def _check_precisions(device: str, card: CardFacts | None, facts: TorchFacts, trials: Trials) -> Iterator[Check]:
+    fp32_ms = float("inf")
     for precision in PRECISIONS:
         outcome = trials.run(Trial("forward", ("torch", device, precision)))
         state: State = "problem" if precision == "fp32" else "warning"
@@ -97,6 +102,14 @@ def _check_precisions(device: str, card: CardFacts | None, facts: TorchFacts, tr
         if precision == "bf16" and card is not None and card.capability < FIRST_WITH_BF16 and not outcome.failure:
             note = "--precision auto takes fp16 here; in code of your own, take fp16 too"
             check = Check(check.name, "ok", f"{check.found}, emulated: this card has no bf16", note)
+        if isinstance(outcome.value, Forward) and card is None:
+            milliseconds = outcome.value.milliseconds
+            fp32_ms = milliseconds if precision == "fp32" else fp32_ms
+            if precision == "bf16" and milliseconds > fp32_ms:
+                found = (
+                    f"{check.found}, {milliseconds / fp32_ms:.1f} times as long as fp32: do not use --precision bf16"
+                )
+                check = Check(check.name, "ok", found)
         yield check
 
 
@@ -113,4 +126,6 @@ def _remedy(precision: str, card: CardFacts | None, facts: TorchFacts) -> str:
         return f"this torch has kernels for {facts.card_kernels}. Use --devices cpu, or {GET_TORCH}"
     if precision == "fp16" and card is not None:
         return "use --precision fp32"
+    if precision == "bf16":
+        return "do not use --precision bf16"
     return "this program does not use it here; code of your own should not either"

@@ -8,13 +8,12 @@ import re
 from pathlib import Path
 
 from ultimate_embedder.devices import FEATURES, Outcome, Trial, Trials
-from ultimate_embedder.machine import available_bytes, usable_cores
+from ultimate_embedder.machine import available_bytes, processor_flags, usable_cores
 from ultimate_embedder.report.doctor.check import Check
 from ultimate_embedder.report.doctor.place import Place
 
 GIB = 1 << 30
 LITTLE_MEMORY_BYTES = 2 * GIB  # torch, the libraries and a small model take one
-CPU_INFO_BYTES = 1 << 20
 MEMORY_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two versions of control groups
 ARM = "asimd"  # of every ARM processor of 64 bits; the other flags have other meanings elsewhere
 # of ARM: announced by the system, and tried by the forwards alone
@@ -23,7 +22,7 @@ ARM_FEATURES = {ARM: "NEON", "asimddp": "dot product", "i8mm": "I8MM", "bf16": "
 
 def check_cpu_features(place: Place, trials: Trials) -> Check:
     """What the processor announces, and whether it does it: some virtual machines announce AMX and die of it."""
-    flags = _flags(place.cpu_info)
+    flags = processor_flags(place.cpu_info)
     if flags is None:
         return Check("cpu features", "ok", f"{platform.machine()}; this system does not announce features in a file")
     if ARM in flags:
@@ -59,17 +58,6 @@ def _avoid(broken: list[str]) -> str:
     else:
         setting = "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2"
     return f"export {setting}; the lines 'cpu ...' say what works all the same"
-
-
-def _flags(cpu_info: Path) -> frozenset[str] | None:
-    """The flags of the first core; None where the file does not exist or has none."""
-    try:
-        with open(cpu_info, encoding="utf-8", errors="replace") as file:
-            text = file.read(CPU_INFO_BYTES)
-    except OSError:
-        return None
-    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return frozenset(match[1].split()) if match else None
 
 
 def check_threads(place: Place) -> Check:

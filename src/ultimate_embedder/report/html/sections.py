@@ -144,7 +144,7 @@ def models(summary: RunSummary) -> str:
         rows.append(
             [
                 f"{text(one.model)}<small>{text(collection.collection)}</small>",
-                f"{text(one.dtype)}<small>{text(devices_in_words(one.devices))}</small>",
+                f"{text(_computed_in(one))}<small>{text(devices_in_words(one.devices))}</small>",
                 *(number(getattr(one, key), f"{place}.{key}") for key in ("encoded_texts", "batches", "tokens")),
                 number(one.tokens_per_second, f"{place}.tokens_per_second") if one.seconds else NOT_ENDED,
                 marked(share(one.padding_ratio - 1), one.padding_ratio, f"{place}.padding_ratio")
@@ -157,6 +157,12 @@ def models(summary: RunSummary) -> str:
     headings = ["pass", "computed in", "#texts", "#batches", "#tokens", "#tokens/s", "#padding", "#peak", "#seconds"]
     passes = table(headings, rows[:MOST_ROWS]) + _more(len(rows)) if rows else ""
     return f'<div class="pair">{cards}</div>{passes}' if cards else ""
+
+
+def _computed_in(one: PassSummary) -> str:
+    """The number format, how its products are computed, and why."""
+    way = f", {one.quantization}" if one.quantization else ""
+    return f"{one.dtype}{way}" + (f" by --min-cosine {one.choice.min_cosine:g}" if one.choice else "")
 
 
 def _model(model: ModelSummary, key: str) -> str:

@@ -1,0 +1,51 @@
+"""The ways in which int8 products are computed. A way is part of a pass's identity, as its vectors differ from others'.
+
+OpenVINO: the weights of every product are int8 with a scale per output channel. On CPUs with VNNI the activations
+become int8 too, in groups of neighbouring numbers of a row, each with a scale of its own; without VNNI they stay in
+fp32. No scale is shared by rows, so that a vector does not depend on the texts beside it. ONNX Runtime's dynamic int8
+has one scale for a whole batch, and its vectors do; it has no word here, as earlier versions knew no other way.
+"""
+
+from __future__ import annotations
+
+OPENVINO = "openvino"
+GROUPS = (128, 64, 32)
+"""Sizes of groups, the fastest first: fewer scales are less work, and lose more."""
+WEIGHTS_ONLY = f"{OPENVINO}-weights"
+LEAST_GROUP = 16  # OpenVINO takes multiples of this
+
+
+def in_groups(size: int) -> str:
+    """The way with groups of at most this size."""
+    return f"{OPENVINO}-{size}"
+
+
+def possible_ways(backend: str, *, has_vnni: bool) -> tuple[str | None, ...]:
+    """What a backend can do, the fastest first; None is ONNX Runtime's."""
+    if backend != OPENVINO:
+        return (None,)
+    return tuple(map(in_groups, GROUPS)) if has_vnni else (WEIGHTS_ONLY,)
+
+
+def usual_way(backend: str, *, has_vnni: bool) -> str | None:
+    """What a backend does where nothing else is asked for."""
+    return possible_ways(backend, has_vnni=has_vnni)[0]
+
+
+def group_size(way: str, divisor: int) -> int:
+    """The size of groups for products whose inner sizes have this divisor: they must fit; 0 for fp32 activations."""
+    if way == WEIGHTS_ONLY:
+        return 0
+    size = int(way.rpartition("-")[2])
+    while size >= LEAST_GROUP and divisor % size:
+        size //= 2
+    return size if size >= LEAST_GROUP else 0
+
+
+def in_words(way: str | None) -> str:
+    """A way, for messages."""
+    if way is None:
+        return "ONNX Runtime, one scale per batch"
+    if way == WEIGHTS_ONLY:
+        return "OpenVINO, int8 weights, fp32 activations"
+    return f"OpenVINO, groups of {way.rpartition('-')[2]}"

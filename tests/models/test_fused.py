@@ -1,0 +1,173 @@
+"""Our own layers for BERT and RoBERTa: tokens and vectors of sentence-transformers, compared once, then remembered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.support.tiny_models import Architecture, tiny_model
+from ultimate_embedder.config import cache_folder
+from ultimate_embedder.devices import CpuDevice
+from ultimate_embedder.errors import ModelError
+from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines
+from ultimate_embedder.models.fused import check, read_checked
+from ultimate_embedder.models.fused.check import AWKWARD
+
+TEXTS = [*AWKWARD, *(f"{number} " + "some words " * (number * 7 % 23) for number in range(20)), "too long " * 900]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def load(path: Path | str, *, fused: bool = True, max_tokens: int | None = None) -> Encoder:
+    return load_encoder(resolve_model(str(path)), "float32", "cpu", max_tokens, may_fuse=fused)
+
+
+def vectors(encoder: Encoder, *, packed: bool) -> np.ndarray:
+    texts = encoder.tokenize(TEXTS)
+    rows = np.argsort(-texts.lengths, kind="stable")
+    packed = packed and encoder.can_pack_rows(texts, rows, CpuDevice())
+    return encoder.forward(encoder.batch(texts, rows, packed=packed)).numpy()
+
+
+def assert_same(fused: Encoder, reference: Encoder) -> None:
+    ours, theirs = fused.tokenize(TEXTS), reference.tokenize(TEXTS)
+    assert all(map(np.array_equal, ours.rows, theirs.rows))
+    assert np.array_equal(ours.over, theirs.over)
+    assert fused.tokenizer_fingerprint() == reference.tokenizer_fingerprint()
+    assert (fused.dim, fused.max_tokens, fused.layers) == (reference.dim, reference.max_tokens, reference.layers)
+    assert (fused.document_prompt, fused.unit_norm) == (reference.document_prompt, reference.unit_norm)
+    expected = vectors(reference, packed=False)
+    for packed in (False, True):
+        found = vectors(fused, packed=packed)
+        assert np.abs(found - expected).max() < 1e-5
+        assert row_cosines(found, expected).min() > 0.999999
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlm-roberta"])
+def test_tokens_and_vectors_are_those_of_sentence_transformers(architecture: Architecture) -> None:
+    folder = tiny_model(architecture, prompts=True)
+    reference = load(folder, fused=False)
+    compared, remembered = load(folder), load(folder)
+    assert (reference.fused, compared.fused, remembered.fused) == (False, True, True)
+    assert_same(compared, reference)
+    assert_same(remembered, reference)
+    assert remembered.document_prompt == "passage: "
+    assert remembered.for_queries().tokenizer.prompt == "find: "
+
+
+def test_those_of_a_real_model_too(minilm: Path) -> None:
+    assert_same(load(minilm), load(minilm, fused=False))
+
+
+def test_and_with_cls_pooling_and_weights_in_half_precision(granite: Path) -> None:
+    assert_same(load(granite), load(granite, fused=False))
+
+
+def test_a_token_limit_of_the_run_is_not_remembered() -> None:
+    folder = tiny_model("bert")
+    assert load(folder, max_tokens=16).max_tokens == 16
+    assert load(folder).max_tokens == 512
+
+
+def test_cut_texts_have_the_spans_of_transformers() -> None:
+    folder = tiny_model("bert")
+    text = "Größe, 表 and 🙂 words"
+    ours, theirs = load(folder).tokenizer.spans(text), load(folder, fused=False).tokenizer.spans(text)
+    assert np.array_equal(ours.starts, theirs.starts)
+    assert np.array_equal(ours.ends, theirs.ends)
+
+
+def test_other_architectures_stay_with_transformers_and_are_not_compared_again() -> None:
+    for architecture, problem in {"mpnet": "it is a MPNetModel", "qwen2": "it is a Qwen2Model"}.items():
+        folder = tiny_model(architecture)
+        assert not load(folder).fused
+        known = read_checked(resolve_model(str(folder)).digest)
+        assert known is not None
+        assert (known.settings, known.problem) == (None, problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"hidden_act": "relu"}, "its config has a hidden_act of another kind"),
+        ({"num_attention_heads": 2}, None),
+    ],
+)
+def test_a_config_that_says_otherwise_is_heard(change: dict[str, object], problem: str | None, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("bert"), tmp_path / "changed")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **change}))
+    encoder = load(folder)
+    known = read_checked(resolve_model(str(folder)).digest)
+    assert known is not None
+    assert known.problem == problem
+    assert encoder.fused == (problem is None)
+    assert_same(encoder, load(folder, fused=False))
+
+
+def test_weights_that_transformers_reads_in_another_way_are_left_to_it(tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("bert"), tmp_path / "renamed")
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+    assert not load(folder).fused
+    known = read_checked(resolve_model(str(folder)).digest)
+    assert known is not None
+    assert known.problem == "embeddings.LayerNorm.weight is not in its weights"
+
+
+def test_a_record_that_is_damaged_or_of_other_versions_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("bert")
+    digest = resolve_model(str(folder)).digest
+    load(folder)
+    (record,) = (cache_folder() / "fused").iterdir()
+    whole = record.read_text()
+    for damaged in ("", whole[:-20], whole.replace('"heads": 4', '"heads": 2'), "[]"):
+        record.write_text(damaged)
+        assert read_checked(digest) is None, damaged
+        assert load(folder).fused
+        assert record.read_text() == whole
+    monkeypatch.setattr(check, "FUSED", "0")
+    assert read_checked(digest) is None
+
+
+def test_without_a_place_for_records_it_is_compared_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert load(tiny_model("bert")).fused
+    assert load(tiny_model("bert")).fused
+
+
+def test_a_tokenizer_that_was_damaged_since_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("bert"), tmp_path / "model")
+    model = resolve_model(str(folder))
+    load(folder)
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read as a tokenizer"):
+        load_encoder(model, "float32", "cpu", may_fuse=True)
+
+
+def test_a_remembered_model_needs_neither_sentence_transformers_nor_transformers() -> None:
+    folder = tiny_model("bert")
+    load(folder)
+    script = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from ultimate_embedder.models import load_encoder, resolve_model\n"
+        "encoder = load_encoder(resolve_model(sys.argv[1]), 'float32', 'cpu', may_fuse=True)\n"
+        "texts = encoder.tokenize(['a text'])\n"
+        "assert encoder.forward(encoder.batch(texts, np.array([0]))).shape == (1, 64)\n"
+        "print(sorted({'transformers', 'sentence_transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
