@@ -13,8 +13,10 @@ PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
+# empty is off: where images of containers set it, each process that a test starts would compile all modules again
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types compiled generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -23,8 +25,9 @@ install: $(STAMP)  ## create .venv with the package and its development tools
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@# --no-compile: few of the modules are ever imported, and those are compiled then
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)   ## embed this project's own documentation and ask it a question
@@ -77,7 +80,14 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-check: lint types test  ## what CI runs: lint, types, tests
+compiled: $(STAMP)  ## bytecode of the tests and of what they import, and the simulated accelerator; what fails here is shown by the tests
+	-@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --override-ini addopts=-qq tests > /dev/null
+	-@$(BIN)/python -c "from ultimate_embedder.devices.simulated.build import load_extension; load_extension()"
+
+check: lint     ## what CI runs: lint, types, tests
+	@# mypy takes one core: the other compiles, once, what both processes of the tests need
+	$(MAKE) --jobs 2 types compiled
+	$(MAKE) test
 
 generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/plan.schema.json, docs/api.md, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs

@@ -188,6 +188,17 @@ def test_the_checksum_of_a_folder_covers_names_and_contents(tmp_path: Path, file
     assert folder_sha256(first) != folder_sha256(make_folder(tmp_path / "y", files))
 
 
+def test_the_checksum_of_a_folder_covers_zeros_at_the_end_of_files(tmp_path: Path) -> None:
+    zeros = bytes(3 << 20)
+    contents = [b"", zeros, zeros + b"\0", b"a" + zeros, b"a\0" + zeros, zeros + b"a", zeros + b"a" + zeros]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_bytes(content)
+    for end_zeros in (False, True):
+        found = {folder_sha256(tmp_path / str(number), end_zeros=end_zeros) for number in range(len(contents))}
+        assert len(found) == len(contents), end_zeros
+
+
 def test_the_size_of_a_folder_is_that_of_all_its_files(tmp_path: Path) -> None:
     make_folder(tmp_path, {"a": "123", "sub/b": "45"})
     assert size_bytes(tmp_path) == 5

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -20,6 +21,7 @@ from ultimate_embedder.errors import OutputError
 # what `temporary_path` makes, and the chunk table of a run; nothing else is ours to delete
 TEMPORARY_NAME = re.compile(r"\.(chunks\.arrow|.+\.[0-9a-f]{8})\.partial")
 COPY_BYTES = 1 << 20
+ZEROS = bytes(COPY_BYTES)
 LINKED_BYTES = 1 << 20  # smaller files are copied: some of them are replaced on loading
 WRITE_S = 60.0  # no state file takes longer to write
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -127,18 +129,41 @@ def sync_folder(folder: Path) -> None:
 
 def file_sha256(path: Path) -> str:
     """Checksum of one file, read in blocks."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+        return _sha256(file, sys.maxsize)
+
+
+def folder_sha256(folder: Path, without: Collection[str] = (), *, end_zeros: bool = True) -> str:
+    """One checksum over the relative names and contents of all files below `folder`, but those of these names.
+
+    Without `end_zeros`, the size of a file stands for the zeros at its end: files of a Qdrant shard have 32 MiB, of
+    which a small collection uses a thousandth.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in without):
+        content = file_sha256(file) if end_zeros else _size_and_sha256(file)
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{content}\n".encode())
     return digest.hexdigest()
 
 
-def folder_sha256(folder: Path, without: Collection[str] = ()) -> str:
-    """One checksum over the relative names and contents of all files below `folder`, but those of these names."""
+def _size_and_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        size = used = file.seek(0, os.SEEK_END)
+        while used:
+            start = max(0, used - COPY_BYTES)
+            file.seek(start)
+            if file.read(used - start) != ZEROS[: used - start]:
+                break  # the block is hashed whole
+            used = start
+        file.seek(0)
+        return f"{size}\0{_sha256(file, used)}"
+
+
+def _sha256(file: IO[bytes], size: int) -> str:
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in without):
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\n".encode())
+    while size > 0 and (block := file.read(min(size, COPY_BYTES))):
+        digest.update(block)
+        size -= len(block)
     return digest.hexdigest()
 
 

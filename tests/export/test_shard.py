@@ -30,7 +30,10 @@ from ultimate_embedder.edge import BuildShard, Rows
 from ultimate_embedder.errors import OutputError, StoppedError, UsageError
 from ultimate_embedder.events import CollectionFinished, Event, ExportStarted, Warned
 from ultimate_embedder.export import check_export, read_export_journal, shard, write_exports
+from ultimate_embedder.export.formats import find_export
+from ultimate_embedder.export.journal import write_export_journal
 from ultimate_embedder.export.shard_record import RECORD_NAME, read_record
+from ultimate_embedder.files import folder_sha256
 from ultimate_embedder.messages import write_message
 from ultimate_embedder.options import make_config
 from ultimate_embedder.stop import StopSwitch
@@ -435,6 +438,14 @@ def test_a_shard_of_an_earlier_version_is_compared_with_its_points(tmp_path: Pat
     inode = path.stat().st_ino
     write(tmp_path, RECORDS)  # the points are known
     assert path.stat().st_ino == inode
+
+
+def test_the_checksum_of_an_earlier_version_tells_that_a_shard_is_as_it_was(tmp_path: Path) -> None:
+    path = write(tmp_path, RECORDS)
+    journal = read_export_journal(path.parent)
+    journal["qdrant"]["sha256"] = folder_sha256(path, find_export("qdrant").passing_files)
+    write_export_journal(path.parent, journal)
+    assert state(path) == (None, None)
 
 
 def test_verify_takes_a_shard_that_was_used_for_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

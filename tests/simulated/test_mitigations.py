@@ -78,7 +78,7 @@ def test_the_peak_is_known_before_the_forward(
     controls = simulate([1024 * MiB])
     controls.set_capability(0, capability)
     controls.set_workspace(0, 0)  # it is allocated once, before the first batch is measured
-    path = tiny_model(architecture, hidden=128, layers=6)
+    path = tiny_model(architecture, hidden=128)
     encoder = load_encoder(resolve_model(str(path)), dtype, "cpu")
     module = torch.get_device_module("simulated")
     for rows, length in ((2, 41), (16, 41), (6, 203)):

@@ -75,19 +75,20 @@ def describe_bytes(path: Path, kind: str) -> dict[str, Any]:
     return _describe_bytes(path, find_export(kind).passing_files)
 
 
-def _describe_bytes(path: Path, without: Collection[str]) -> dict[str, Any]:
-    checksum = folder_sha256(path, without) if path.is_dir() else file_sha256(path)
+def _describe_bytes(path: Path, without: Collection[str], *, end_zeros: bool = False) -> dict[str, Any]:
+    checksum = folder_sha256(path, without, end_zeros=end_zeros) if path.is_dir() else file_sha256(path)
     return {"size_bytes": size_bytes(path, without), "sha256": checksum}
 
 
 def _has_same_bytes(path: Path, kind: str, noted: dict[str, Any]) -> bool:
-    """As it was written: without the files that pass, or with all of them, as earlier versions counted."""
+    """As it was written by this version, or by earlier ones: they hashed zeros at ends, and once what passes."""
     passing = find_export(kind).passing_files
     there = path.is_dir() and any(any(path.rglob(name)) for name in passing)
+    ways: list[tuple[Collection[str], bool]] = [(passing, False), (passing, True), *([((), True)] if there else [])]
     return any(
         size_bytes(path, without) == noted.get("size_bytes")  # cheaper, and enough to tell most apart
-        and _describe_bytes(path, without)["sha256"] == noted.get("sha256")
-        for without in ([passing, ()] if there else [passing])
+        and _describe_bytes(path, without, end_zeros=end_zeros)["sha256"] == noted.get("sha256")
+        for without, end_zeros in (ways if path.is_dir() else ways[:1])
     )
 
 
