@@ -58,7 +58,7 @@ def onnxruntime_by_hand(model: str, texts: list[str], batch: int = 32) -> Result
     session = onnxruntime.InferenceSession(str(Path(model) / "model.onnx"), providers=["CPUExecutionProvider"])
     names = {each.name for each in session.get_inputs()}
     tokenizer = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
-    tokenizer.enable_truncation(256)
+    tokenizer.enable_truncation(json.loads((Path(model) / "sentence_bert_config.json").read_text())["max_seq_length"])
     tokenizer.enable_padding()
     started = time.perf_counter()
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
@@ -114,6 +114,40 @@ def infinity(model: str, texts: list[str]) -> Result:
     return asyncio.run(run())
 
 
+def embed_anything(model: str, texts: list[str]) -> Result:
+    """It takes models of the hub only: the folder is put where its cache is."""
+    import os
+
+    with tempfile.TemporaryDirectory() as scratch:
+        cached = Path(scratch) / "hub" / "models--local--model"
+        (cached / "refs").mkdir(parents=True)
+        (cached / "refs" / "main").write_text("0" * 40)
+        (cached / "snapshots").mkdir()
+        (cached / "snapshots" / ("0" * 40)).symlink_to(model)
+        os.environ["HF_HOME"] = scratch
+        import embed_anything as library
+
+        loaded = library.EmbeddingModel.from_pretrained_hf(model_id="local/model")
+        started = time.perf_counter()
+        found = library.embed_query(texts, embedder=loaded, config=library.TextEmbedConfig(batch_size=32))
+        return np.array([each.embedding for each in found]), time.perf_counter() - started
+
+
+def model2vec(model: str, texts: list[str]) -> Result:
+    """A table of word vectors, distilled from the model: the fast end, without attention."""
+    from model2vec import StaticModel
+
+    folder = Path(model).with_name(f"{Path(model).name}-model2vec")
+    if not folder.exists():  # it takes minutes
+        from model2vec.distill import distill
+
+        distill(model_name=model, pca_dims=256).save_pretrained(folder)
+    loaded = StaticModel.from_pretrained(folder)
+    started = time.perf_counter()
+    vectors = loaded.encode(texts)
+    return vectors, time.perf_counter() - started
+
+
 CONTENDERS: dict[str, Callable[[str, list[str]], Result]] = {
     "ours": ours,
     "ours, --backend onnx": lambda model, texts: ours(model, texts, backend="onnx"),
@@ -124,6 +158,8 @@ CONTENDERS: dict[str, Callable[[str, list[str]], Result]] = {
     "onnxruntime by hand": onnxruntime_by_hand,
     "fastembed": fastembed,
     "infinity (torch)": infinity,
+    "embed-anything": embed_anything,
+    "model2vec": model2vec,
 }
 
 

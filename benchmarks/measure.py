@@ -133,13 +133,6 @@ def sgemm_gflops(workers: int, seconds: float = 1.0) -> float:
     return sum(rates)
 
 
-def minilm_gflop(lengths: Any) -> float:
-    """All products that texts of these token lengths need, attention included and padding not."""
-    layers, hidden, inner = 6, 384, 1536
-    tokens, squares = int(lengths.sum()), int((lengths.astype("int64") ** 2).sum())
-    return layers * (tokens * 2 * (4 * hidden * hidden + 2 * hidden * inner) + squares * 4 * hidden) / 1e9
-
-
 def spread(values: list[float]) -> str:
     """Median and range."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

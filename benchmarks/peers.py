@@ -1,7 +1,8 @@
 """Vectors per second, compared with other programs: same texts, same machine, interleaved rounds.
 
     make bench-quick      # under 3 minutes: sentence-transformers, ONNX Runtime by hand, ours
-    make bench            # all peers, each in its own process, fastembed and infinity in their own venvs
+    make bench            # all peers, each in its own process, those with other requirements in venvs of their own
+    python benchmarks/peers.py --model DIR    # another model of 384 dimensions and 6 layers, such as granite-embedding-30m
 
 Prints a table and writes build/bench/peers.json and a plot.
 """
@@ -20,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contender import CONTENDERS
-from benchmarks.measure import BUILD, ROOT, machine, make_texts, minilm_gflop, read_texts, sgemm_gflops, watch
+from benchmarks.measure import BUILD, ROOT, machine, make_texts, read_texts, sgemm_gflops, watch
 from benchmarks.plot import bars
-from ultimate_embedder.models import load_encoder, resolve_model, row_cosines, use_backend
+from ultimate_embedder.models import Encoder, load_encoder, load_on_backend, resolve_model, row_cosines
+from ultimate_embedder.models.exported import GraphWish
 
 REFERENCE = "sentence-transformers"
 QUICK = ("ours", "ours, --precision int8", REFERENCE, "onnxruntime by hand")
@@ -30,6 +32,8 @@ TORCH = next(line for line in (ROOT / "constraints.txt").read_text().split() if 
 # what pip installs into the venv of a peer, call by call
 OWN_VENV = {
     "fastembed": [["fastembed"]],
+    "embed-anything": [["embed-anything", "numpy"]],
+    "model2vec": [[TORCH], [TORCH, "model2vec[distill,quantization]"]],
     # its own requirements exclude current torch; these are the versions that it runs with
     "infinity (torch)": [
         [TORCH, "transformers<4.49", "sentence-transformers<4", "huggingface-hub<1", "optimum<2"],
@@ -54,7 +58,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few texts, few peers")
     parser.add_argument("--texts", type=int, help="how many to generate (default: 1500, quick: 300)")
     parser.add_argument("--chunks", type=Path, help="a chunk folder, instead of generated texts")
-    parser.add_argument("--rounds", type=int, help="(default: 3, quick: 2)")
+    parser.add_argument("--rounds", type=int, help="(default: 5, quick: 2)")
+    parser.add_argument("--model", default="all-minilm-l6-v2", help="a name or a folder (default: %(default)s)")
     parser.add_argument("--only", default="", help="contenders, with commas")
     parser.add_argument("--plot", type=Path, help="write an SVG there too")
     options = parser.parse_args()
@@ -67,7 +72,7 @@ def main() -> None:
     if options.only:
         names = [name for name in names if name in [REFERENCE, *(word.strip() for word in options.only.split(";"))]]
     pythons = {name: python for name in names if (python := _python(name))}
-    result = measure(texts, pythons, options.rounds or (2 if options.quick else 3))
+    result = measure(texts, pythons, options.rounds or (2 if options.quick else 5), options.model)
     (BUILD / "peers.json").write_text(json.dumps(result, indent=2))
     print_table(result)
     if options.plot:
@@ -75,10 +80,10 @@ def main() -> None:
         bars(options.plot, "texts per second, sentence-transformers = 1", rows, result["limit_ratio"], "sgemm limit")
 
 
-def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str, Any]:
+def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -> dict[str, Any]:
     """Run every contender once per round, and measure the limit of the machine."""
-    model = model_folder()
-    encoder = load_encoder(resolve_model("all-minilm-l6-v2"), "float32", "cpu")
+    model = model_folder(name)
+    encoder = load_encoder(resolve_model(str(model)), "float32", "cpu")
     lengths = encoder.tokenize(texts).lengths
     runs: dict[str, list[Any]] = {name: [] for name in pythons}
     limits = []
@@ -91,13 +96,14 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str,
             runs[name].append(watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)]))
             print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
     reference = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(REFERENCE)}.npy")
-    limit_s = minilm_gflop(lengths) / statistics.median(limits)
+    limit_s = forward_gflop(encoder, lengths) / statistics.median(limits)
     base = statistics.median(run.answer["seconds"] for run in runs[REFERENCE])
     rows = []
     for name, each in runs.items():
         seconds = [run.answer["seconds"] for run in each]
         vectors = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy")
-        cosines = row_cosines(vectors, reference)
+        # vectors of other dimensions cannot be compared
+        cosines = row_cosines(vectors, reference) if vectors.shape == reference.shape else np.array([np.nan])
         rows.append(
             {
                 "name": name,
@@ -114,6 +120,7 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str,
         )
     return {
         "machine": machine(),
+        "model": encoder.name,
         "texts": len(texts),
         "mean_tokens": float(lengths.mean()),
         "sgemm_gflops": statistics.median(limits),
@@ -127,7 +134,7 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int) -> dict[str,
 def print_table(result: dict[str, Any]) -> None:
     """Print one row per contender, the fastest first."""
     print(
-        f"{result['texts']} texts, {result['mean_tokens']:.0f} tokens on average, {result['rounds']} rounds, interleaved"
+        f"{result['model']}: {result['texts']} texts, {result['mean_tokens']:.0f} tokens on average, {result['rounds']} rounds, interleaved"
     )
     print(
         f"{'':34}{'ratio':>6}{'texts/s':>9}{'tokens/s':>10}{'s (median, range)':>24}{'% limit':>9}{'CPU s':>7}{'MB':>7}  cosine worst, mean"
@@ -145,16 +152,23 @@ def print_table(result: dict[str, Any]) -> None:
     )
 
 
-def model_folder() -> Path:
-    """all-MiniLM-L6-v2 with an ONNX file beside its weights, as peers want it."""
-    folder = BUILD / "all-MiniLM-L6-v2"
-    if not (folder / "model.onnx").exists():
-        model = resolve_model("all-minilm-l6-v2")
-        shutil.copytree(model.path, folder, dirs_exist_ok=True)
-        use_backend(load_encoder(model, "float32", "cpu"), model, "onnx", int8=False)
-        from ultimate_embedder.config import cache_folder
+def forward_gflop(encoder: Encoder, lengths: np.ndarray) -> float:
+    """All products that texts of these token lengths need, attention included and padding not."""
+    config = encoder.transformer.config
+    hidden, inner = config.hidden_size, config.intermediate_size
+    tokens, squares = int(lengths.sum()), int((lengths.astype("int64") ** 2).sum())
+    per_layer = tokens * 2 * (4 * hidden * hidden + 2 * hidden * inner) + squares * 4 * hidden
+    return float(config.num_hidden_layers * per_layer / 1e9)
 
-        shutil.copy(cache_folder() / "exported" / model.digest[:32] / "model.onnx", folder / "model.onnx")
+
+def model_folder(name: str = "all-minilm-l6-v2") -> Path:
+    """A model with an ONNX file beside its weights, as peers want it."""
+    model = resolve_model(name)
+    folder = BUILD / model.name
+    if not (folder / "model.onnx").exists():
+        shutil.copytree(model.path, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        load_on_backend(model, "onnx")
+        shutil.copy(GraphWish(model, "onnx", int8=False).path, folder / "model.onnx")
     return folder
 
 
