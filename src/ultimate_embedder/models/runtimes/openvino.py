@@ -33,7 +33,10 @@ class OpenVinoRuntime(GraphRuntime):
             "INFERENCE_NUM_THREADS": cores,
             "NUM_STREAMS": cores,
         }
-        return import_openvino().Core().compile_model(str(self._path), "CPU", settings)
+        openvino = import_openvino()
+        # the first look at a tensor's data, by one thread: two at once wait for each other for ever (seen with 2026.4)
+        openvino.Tensor(np.zeros(1, np.float32)).data  # noqa: B018
+        return openvino.Core().compile_model(str(self._path), "CPU", settings)
 
     def setting(self, name: str) -> str:
         """What it computes with, by OpenVINO's name of the setting."""
