@@ -17,7 +17,7 @@ from ultimate_embedder import embed
 from ultimate_embedder.cli.logs import LEVELS, capture_logs
 from ultimate_embedder.terminal import PACKAGE_LOGGER
 
-DETAIL = "tiny-bert: folder "
+DETAIL = "tiny-mpnet: folder "
 BATCH = '"event": "BatchEncoded"'
 PROGRESS = "docs: 1 chunk, 1 distinct text"
 WARNING = "warning: --precision fp16: a CPU computes in fp32"
@@ -25,7 +25,7 @@ WARNING = "warning: --precision fp16: a CPU computes in fp32"
 
 @pytest.fixture
 def words(write_chunks: WriteChunks, tmp_path: Path) -> list[object]:
-    chunks, model = write_chunks(["some words"]), tiny_model("bert")
+    chunks, model = write_chunks(["some words"]), tiny_model("mpnet")  # which sentence-transformers loads
     where = ["embed", chunks, "-o", tmp_path / "out", "--models", model, "--devices", "cpu", "--fresh"]
     return [*where, "--precision", "fp16", "--export", "npy"]
 
@@ -99,7 +99,7 @@ def test_without_options_nothing_is_captured() -> None:
 def test_in_python_messages_go_to_the_logger_if_it_has_a_level(
     write_chunks: WriteChunks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options: Any = {"models": [str(tiny_model("bert"))], "exports": "npy", "quiet": True}
+    options: Any = {"models": [str(tiny_model("mpnet"))], "exports": "npy", "quiet": True}
     embed(write_chunks(["some words"]), tmp_path / "one", **options)
     assert [record for record in caplog.records if record.name == PACKAGE_LOGGER] == []
     with caplog.at_level(logging.INFO, PACKAGE_LOGGER):

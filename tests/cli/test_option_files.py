@@ -37,8 +37,9 @@ VALUES: dict[str, Any] = {
     "overlong": "pool",
     "overlap": 32,
     "dim": 64,
-    "precision": "fp32",
-    "backend": "torch",
+    "precision": "int8",
+    "min_cosine": 0.99,
+    "backend": "onnx",
     "mode": "sequential",
     "fusion": "concat",
     "no_ensemble": "docs",
@@ -63,8 +64,8 @@ VALUES: dict[str, Any] = {
     "log_file": "run.log",
 }
 CLUSTER = ("ray_address", "ray_nodes", "ship_models", "shared_output")
-NEEDS = {"overlap": ["overlong"], **{name: ["engine", "ray_address"] for name in CLUSTER}}
-CONTRADICT = {"offline": "refresh_cache", "fresh": "resume_from", "skip_existing": "fresh"}
+NEEDS = {"overlap": ["overlong"], "min_cosine": ["precision"], **{name: ["engine", "ray_address"] for name in CLUSTER}}
+CONTRADICT = {"offline": "refresh_cache", "fresh": "resume_from", "skip_existing": "fresh", "min_cosine": "engine"}
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +125,7 @@ def test_all_options_together_make_the_same_run(run: Run, configs: list[RunConfi
         for field in dataclasses.fields(RunConfig)
         if getattr(first, field.name) == getattr(defaults, field.name)
     ]
-    assert same == ["chunks", "output", "backend", "dry_run", "skip_existing", "fresh"]
+    assert same == ["chunks", "output", "min_cosine", "dry_run", "skip_existing", "fresh"]
 
 
 def test_a_dry_run_saves_the_options_of_the_run_that_it_rehearses(run: Run, configs: list[RunConfig]) -> None:

@@ -112,6 +112,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     models = f"{tiny_model('bert', hidden=32, layers=1)},{second}"
     config = make_config(root / "chunks", root / "out", models=models, devices="cpu")
     session = open_session(config, lambda event: None, StopSwitch())
+    for plan in session.passes_for():
+        session.load(plan)  # loading may run the model, to compare its layers
     tokenized: Counter[str] = Counter()
     tokenize, forward = Encoder.tokenize, Encoder.forward
 

@@ -71,7 +71,10 @@ def compare(fused: Encoder, reference: Encoder) -> None:
         raise NotFusibleError("its tokens differ from those of transformers")
     rows = np.arange(len(AWKWARD))
     expected = reference.forward(reference.batch(theirs, rows)).numpy()
-    found = fused.forward(fused.batch(ours, rows)).numpy()
+    try:
+        found = fused.forward(fused.batch(ours, rows)).numpy()
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise NotFusibleError(f"its layers cannot be run ({error})") from error
     cosine = float(row_cosines(found, expected).min())
     if not cosine >= LEAST_COSINE:
         raise NotFusibleError(f"its vectors differ from those of transformers (cosine {cosine:.6f})")
