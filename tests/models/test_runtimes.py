@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from ultimate_embedder.models.int8 import GROUPS, WEIGHTS_ONLY, group_size, in_g
 from ultimate_embedder.models.runtimes import OpenVinoRuntime
 from ultimate_embedder.models.runtimes.export import export_onnx
 from ultimate_embedder.models.runtimes.int8_weights import quantize
+from ultimate_embedder.models.runtimes.openvino import import_openvino
 from ultimate_embedder.options import make_config
 from ultimate_embedder.types import ResolvedModel
 
@@ -242,3 +245,31 @@ def test_backends_that_pad_share_the_vectors_of_fp32(write_chunks: WriteChunks, 
 def test_what_cannot_be_together_is_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_config(tmp_path, tmp_path / "out", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there OpenVINO changes it")
+def test_openvino_leaves_the_stack_of_signal_handlers_alone(tmp_path: Path) -> None:
+    openvino = import_openvino()
+    from openvino import opset13 as ops
+
+    inputs = ops.parameter([-1, 4], np.float32, name="input_ids")
+    product = ops.matmul(inputs, ops.constant(np.ones((4, 4), np.float32)), False, False)
+    openvino.save_model(openvino.Model([product], [inputs]), str(tmp_path / "graph.xml"))
+    before = signal_stack()
+    runtime = OpenVinoRuntime(tmp_path / "graph.xml", "float32", ["input_ids"])
+    assert signal_stack() == before
+    thread = threading.Thread(target=runtime.release)  # a stack of its own would be freed here, and still be in use
+    thread.start()
+    thread.join()
+    assert signal_stack() == before
+
+
+def signal_stack() -> tuple[int | None, int, int]:
+    """Where this thread handles signals."""
+
+    class Stack(ctypes.Structure):
+        _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+    found = Stack()
+    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(found)) == 0
+    return found.address, found.flags, found.size

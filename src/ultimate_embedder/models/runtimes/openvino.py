@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ class OpenVinoRuntime(GraphRuntime):
         openvino = import_openvino()
         # the first look at a tensor's data, by one thread: two at once wait for each other for ever (seen with 2026.4)
         openvino.Tensor(np.zeros(1, np.float32)).data  # noqa: B018
-        return openvino.Core().compile_model(str(self._path), "CPU", settings)
+        with _own_signal_stack():
+            return openvino.Core().compile_model(str(self._path), "CPU", settings)
 
     def setting(self, name: str) -> str:
         """What it computes with, by OpenVINO's name of the setting."""
@@ -56,6 +59,30 @@ class OpenVinoRuntime(GraphRuntime):
     @staticmethod
     def _part(request: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return np.array(next(iter(request.infer(inputs).values())))  # its own memory is used again
+
+
+class _SignalStack(ctypes.Structure):
+    """`stack_t` of Linux."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextlib.contextmanager
+def _own_signal_stack() -> Iterator[None]:
+    """Leave this thread the stack on which it handles signals.
+
+    OpenVINO gives it another and frees that with the graph, in whichever thread: then the next Ctrl-C ends the process.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    library, before = ctypes.CDLL(None), _SignalStack()
+    known = library.sigaltstack(None, ctypes.byref(before)) == 0
+    try:
+        yield
+    finally:
+        if known:
+            library.sigaltstack(ctypes.byref(before), None)
 
 
 def import_openvino() -> Any:
