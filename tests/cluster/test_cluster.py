@@ -33,7 +33,6 @@ from ultimate_embedder.execution.cluster import ray_cluster
 from ultimate_embedder.stop import StopSwitch
 
 CLOSE = 1e-5
-REAL_MODEL = "all-minilm-l6-v2"
 
 
 def statuses(recorded: Recorded) -> list[tuple[str, str | None]]:
@@ -47,6 +46,19 @@ def kinds(recorded: Recorded) -> list[str]:
 def is_batch_of(node: str, batches: int = 1) -> Any:
     count = iter(range(batches - 1, -1, -1))
     return lambda event: isinstance(event, BatchEncoded) and event.device.startswith(f"{node}/") and next(count) == 0
+
+
+def test_the_real_model_gives_the_vectors_of_a_local_run(
+    cluster: LocalCluster, tmp_path: Path, write_chunks: Any
+) -> None:
+    chunks = write_texts(tmp_path, 150)
+    embed(chunks, tmp_path / "local", devices="cpu", exports="none")
+    recorded = Recorded()
+    embed_on(config_for(chunks, tmp_path / "ray", cluster.address), recorded)
+    assert statuses(recorded) == [("completed", None)]
+    assert largest_difference(tmp_path / "ray", tmp_path / "local") < CLOSE
+    assert stored_rows(tmp_path / "ray")[:2] == (150, 0)
+    assert {event.device for event in recorded.of(BatchEncoded)} == {"node-1/cpu", "node-2/cpu"}
 
 
 def test_a_process_is_killed_a_node_lost_and_another_joins_late(
@@ -107,23 +119,22 @@ embed_on(config_for(chunks, output, address, models=model, shared_output=shared 
 
 
 @pytest.mark.parametrize("shared", ["", pytest.param("shared", marks=pytest.mark.slow)])
-def test_the_real_model_after_a_driver_was_killed_gives_the_vectors_of_a_local_run(
-    cluster: LocalCluster, texts: Path, tmp_path: Path, shared: str
+def test_a_driver_that_is_killed_is_resumed_by_the_next_one(
+    cluster: LocalCluster, texts: Path, model: Path, reference: Path, tmp_path: Path, shared: str
 ) -> None:
     output = tmp_path / "out"
-    embed(texts, tmp_path / "local", models=REAL_MODEL, devices="cpu", exports="none")
-    words = [str(texts), str(output), cluster.address, REAL_MODEL, shared]
+    words = [str(texts), str(output), cluster.address, str(model), shared]
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, *words])
     while driver.poll() is None and not list(output.glob("docs/store/*/shard-*")):
         time.sleep(0.1)
     driver.kill()
     driver.wait()
     recorded = Recorded()
-    options = {"models": REAL_MODEL, "shared_output": bool(shared)}
+    options = {"models": str(model), "shared_output": bool(shared)}
     embed_on(config_for(texts, output, cluster.address, **options), recorded)
     assert statuses(recorded) == [("completed", None)]
     assert stored_rows(output)[:2] == (TEXTS, 0)
-    assert largest_difference(output, tmp_path / "local") < CLOSE
+    assert worst_cosine(output, reference) > 1 - CLOSE
     assert not list(output.glob("docs/store/*/units"))
 
 

@@ -89,22 +89,6 @@ def warnings(events: list[Event]) -> list[str]:
 # -- a process that dies
 
 
-@pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
-    """The processes that have been started for shards."""
-    started: list[Child] = []
-    start = shard._start_edge
-
-    @contextlib.contextmanager
-    def watched() -> Iterator[Child]:
-        with start() as child:
-            started.append(child)
-            yield child
-
-    monkeypatch.setattr(shard, "_start_edge", watched)
-    return started
-
-
 def after_a_block(points: Any, act: Callable[[], None]) -> Any:
     """The same points, with something that happens while they are sent."""
     blocks = points.blocks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -47,21 +46,6 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "SIDE_BY_SIDE_POINTS", 1)
     monkeypatch.setattr(shard, "PART_POINTS", 1000)
     monkeypatch.setattr(shard, "usable_cores", lambda: PARTS)
-
-
-@pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
-    started: list[Child] = []
-    start = shard._start_edge
-
-    @contextlib.contextmanager
-    def watched() -> Iterator[Child]:
-        with start() as child:
-            started.append(child)
-            yield child
-
-    monkeypatch.setattr(shard, "_start_edge", watched)
-    return started
 
 
 @pytest.fixture(scope="module")

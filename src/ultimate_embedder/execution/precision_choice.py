@@ -150,12 +150,12 @@ class _Timed:
     def run(self) -> None:
         """Encode the texts once more, as a worker on a CPU would."""
         device, found, seconds = CpuDevice(workers=1), [], 0.0
-        packs = self._encoder.can_pack(device)
         with device.computing():
             for window in self._windows:
                 rows = np.zeros((len(window.texts.rows), self._encoder.dim), np.float32)
                 started = time.process_time()  # of all its threads: other programs do not count
                 for batch in plan_batches(window.texts.lengths, CPU_BUDGET_TOKENS):
+                    packs = self._encoder.can_pack_rows(window.texts, batch.rows, device)
                     prepared = self._encoder.batch(window.texts, batch.rows, packed=packs)
                     rows[batch.rows] = self._encoder.forward(prepared).numpy()
                 seconds += time.process_time() - started

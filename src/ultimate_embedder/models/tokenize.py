@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ultimate_embedder.models.canary import CANARY
-from ultimate_embedder.models.fused.settings import without_state
 from ultimate_embedder.models.loaded import TokenizedTexts
 
 if TYPE_CHECKING:
@@ -196,3 +196,9 @@ def _merged(offsets: np.ndarray) -> TokenSpans:
     first = np.flatnonzero(np.concatenate([[True], offsets[1:, 0] >= ends[:-1]]))
     last = np.concatenate([first[1:], [len(offsets)]]) - 1
     return TokenSpans(offsets[first, 0], ends[last], last - first + 1)
+
+
+def without_state(tokenizer: Any) -> str:
+    """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
+    described = json.loads(tokenizer.to_str())
+    return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)

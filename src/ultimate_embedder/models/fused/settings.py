@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import UltimateEmbedderError
+from ultimate_embedder.models.metadata import POSITIONS_AFTER_PADDING
+from ultimate_embedder.models.tokenize import without_state
 from ultimate_embedder.state import Fields, UnfitError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# their layers are the same; the last three count positions from the padding id + 1
-FIRST_LAYERS_OF = {"BertModel": False, "CamembertModel": True, "RobertaModel": True, "XLMRobertaModel": True}
+FUSIBLE = ("BertModel", "CamembertModel", "RobertaModel", "XLMRobertaModel")  # their layers are the same
 LONGEST = 1 << 20  # tokens; tokenizers without a limit have 1e30
 POOLING_MODES = ("cls", "mean")
 
@@ -76,7 +76,7 @@ def settings_of(loaded: SentenceTransformer, folder: Path) -> FusedSettings:
     """The settings of a loaded model; raises `NotFusibleError` if it has anything that a fused model cannot do."""
     transformer: Any = getattr(loaded[0], "auto_model", None)
     kind = type(transformer).__name__
-    if kind not in FIRST_LAYERS_OF or not type(transformer).__module__.startswith("transformers.models."):
+    if kind not in FUSIBLE or not type(transformer).__module__.startswith("transformers.models."):
         raise NotFusibleError(f"it is a {kind}")
     config = transformer.config
     unlike = {
@@ -97,7 +97,7 @@ def settings_of(loaded: SentenceTransformer, folder: Path) -> FusedSettings:
         heads=config.num_attention_heads,
         layer_norm_eps=config.layer_norm_eps,
         padding_id=config.pad_token_id,
-        counts_from_padding=FIRST_LAYERS_OF[kind],
+        counts_from_padding=config.model_type in POSITIONS_AFTER_PADDING,
         pad_token_id=int(loaded.tokenizer.pad_token_id),
         max_seq_length=int(limit),
         prompts={name: text for name, text in (loaded.prompts or {}).items() if text is not None},
@@ -105,12 +105,6 @@ def settings_of(loaded: SentenceTransformer, folder: Path) -> FusedSettings:
         pooling=pooling,
         normalizes=normalizes,
     )
-
-
-def without_state(tokenizer: Any) -> str:
-    """A tokenizer as JSON, without the truncation and padding that calls leave in it."""
-    described = json.loads(tokenizer.to_str())
-    return json.dumps({**described, "truncation": None, "padding": None}, sort_keys=True)
 
 
 def _modules(loaded: SentenceTransformer) -> tuple[str, bool]:
