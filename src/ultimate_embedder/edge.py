@@ -10,7 +10,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 from ultimate_embedder.payload import parse_record, payload, payload_sum
@@ -20,7 +20,10 @@ UPSERT_POINTS = 256
 READ_POINTS = 1000
 EXACT_SEARCH = 10**9  # kB of vectors before a graph is built: none is, as exact search is fast at this size
 ALWAYS_INDEXED = 1
+PLACEHOLDER = "vectors-follow"
 FULL_SCAN_KB = 10_000  # Qdrant's default: fewer vectors than this are searched faster without the graph
+
+_Kind = TypeVar("_Kind", "Rows", "VectorRows")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,27 @@ class BuildShard:
     """Names of sparse vectors, and whether searches weigh words by how rare they are (IDF)."""
     segments: int = 1
     """How many the shard has when it is complete: others may be built by other processes."""
+
+
+@dataclass(frozen=True)
+class DraftShard:
+    """Build a shard in an empty folder of payloads first: rows without vectors follow, up to an `End`.
+
+    Then come `AddVectors`, the vectors of the points, and another `End`.
+    """
+
+    folder: str
+    collection: str
+
+
+@dataclass(frozen=True)
+class AddVectors:
+    """The vectors that points of a drafted shard will have, named as in `BuildShard`, and the points that have none."""
+
+    dims: dict[str, int]
+    sparse: dict[str, bool]
+    removed: list[str]
+    """Ids of points to be deleted."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +99,15 @@ class Rows:
     """JSON."""
     vectors: dict[str, bytes]
     """By name: the float32 of all points, one after the other."""
+    sparse: dict[str, SparseBytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class VectorRows:
+    """The vectors of points whose payloads are written, as in `Rows`."""
+
+    ids: list[str]
+    vectors: dict[str, bytes]
     sparse: dict[str, SparseBytes] = field(default_factory=dict)
 
 
@@ -131,6 +164,8 @@ def main() -> int:
             match work:
                 case BuildShard():
                     write_message(channel, _build(work, source, channel))
+                case DraftShard():
+                    write_message(channel, _build_from_draft(work, source))
                 case CountPoints():
                     write_message(channel, End(_count(work)))
                 case ReadShard():
@@ -149,41 +184,98 @@ def _build(work: BuildShard, source: int, channel: int) -> Built:
 
     graph = work.graph
     params = {name: edge.EdgeVectorParams(size=dim, distance=edge.Distance.Cosine) for name, dim in work.dims.items()}
-    config = edge.EdgeConfig(
-        vectors=params.get(UNNAMED, params),
-        sparse_vectors={
-            name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if idf else None)
-            for name, idf in work.sparse.items()
-        },
-        hnsw_config=edge.HnswIndexConfig(graph.m, graph.ef_construct, FULL_SCAN_KB) if graph else None,
-        optimizers=edge.EdgeOptimizersConfig(
-            indexing_threshold=ALWAYS_INDEXED if graph else EXACT_SEARCH,
-            # else those of several processes would be merged by the first who optimises the shard
-            default_segment_number=work.segments if graph or work.segments > 1 else None,
-        ),
-        payload_memory=edge.Memory.Cold,  # the default; Edge would write it into the configuration on the first load
-        wal_enabled=False,  # the folder is renamed when complete; a log would only take space
-    )
-    shard = edge.EdgeShard.create(work.folder, config)
-    points, sums = 0, []
-    for rows in _received(source):
-        payloads = _payloads(rows, work.collection)
-        sums.append(b"".join(map(payload_sum, payloads)))
-        vectors = _vectors(rows, work.dims, edge.SparseVector)
-        made = map(edge.Point, rows.ids, vectors, payloads)
-        while part := list(itertools.islice(made, UPSERT_POINTS)):
-            shard.update(edge.UpdateOperation.upsert_points(part))
-        points += len(rows.ids)
+    sparse = {name: edge.EdgeSparseVectorParams(modifier=_modifier(idf)) for name, idf in work.sparse.items()}
+    shard = _create(work.folder, params.get(UNNAMED, params), sparse, graph, work.segments)
+    points, sums = _upsert(shard, source, work.collection, work.dims)
     shard.flush()
     if graph and points:
         write_message(channel, GraphBegun(points))
         shard.optimize()
         shard.flush()
+    _close_counted(shard, points)
+    return Built(points, sums)
+
+
+def _build_from_draft(work: DraftShard, source: int) -> Built:
+    import qdrant_edge as edge
+
+    # a shard has at least one vector: this one is there until it is known which ones there will be
+    shard = _create(work.folder, None, {PLACEHOLDER: edge.EdgeSparseVectorParams()})
+    points, sums = _upsert(shard, source, work.collection, {})
+    found = read_message(source)
+    if found is None:
+        raise EOFError("the process that sends the vectors has ended")
+    change = edge.UpdateOperation
+    for name, dim in found.dims.items():
+        shard.update(change.create_dense_vector(name, dim, edge.Distance.Cosine))
+    for name, idf in found.sparse.items():
+        shard.update(change.create_sparse_vector(name, _modifier(idf)))
+    shard.update(change.delete_vector_name(PLACEHOLDER))
+    if found.removed:
+        shard.update(change.delete_points(found.removed))
+    for rows in _received(source, VectorRows):
+        made = map(edge.PointVectors, rows.ids, _vectors(rows, found.dims, edge.SparseVector))
+        for part in _parts(made):
+            shard.update(change.update_vectors(part))
+    shard.flush()
+    points -= len(found.removed)
+    _close_counted(shard, points)
+    return Built(points, sums)
+
+
+def _create(folder: str, vectors: Any, sparse: Any, graph: HnswGraph | None = None, segments: int = 1) -> Any:
+    import qdrant_edge as edge
+
+    config = edge.EdgeConfig(
+        vectors=vectors,
+        sparse_vectors=sparse,
+        hnsw_config=edge.HnswIndexConfig(graph.m, graph.ef_construct, FULL_SCAN_KB) if graph else None,
+        optimizers=edge.EdgeOptimizersConfig(
+            indexing_threshold=ALWAYS_INDEXED if graph else EXACT_SEARCH,
+            # else those of several processes would be merged by the first who optimises the shard
+            default_segment_number=segments if graph or segments > 1 else None,
+        ),
+        payload_memory=edge.Memory.Cold,  # the default; Edge would write it into the configuration on the first load
+        wal_enabled=False,  # the folder is renamed when complete; a log would only take space
+    )
+    return edge.EdgeShard.create(folder, config)
+
+
+def _modifier(idf: bool) -> Any:
+    import qdrant_edge as edge
+
+    return edge.Modifier.Idf if idf else None
+
+
+def _upsert(shard: Any, source: int, collection: str, dims: dict[str, int]) -> tuple[int, bytes]:
+    """Write the rows that follow; gives how many there were, and the checksums of their payloads."""
+    import qdrant_edge as edge
+
+    points, sums = 0, []
+    for rows in _received(source, Rows):
+        payloads = _payloads(rows, collection)
+        sums.append(b"".join(map(payload_sum, payloads)))
+        made = map(edge.Point, rows.ids, _vectors(rows, dims, edge.SparseVector), payloads)
+        for part in _parts(made):
+            shard.update(edge.UpdateOperation.upsert_points(part))
+        points += len(rows.ids)
+    return points, b"".join(sums)
+
+
+def _parts(made: Iterator[Any]) -> Iterator[list[Any]]:
+    """As many at a time as one update has."""
+    while part := list(itertools.islice(made, UPSERT_POINTS)):
+        yield part
+
+
+def _close_counted(shard: Any, points: int) -> None:
+    """Close the shard, which must have so many points."""
+    import qdrant_edge as edge
+
     counted = shard.count(edge.CountRequest(exact=True))
     shard.close()
     if counted != points:
         raise ValueError(f"the shard has {counted} of {points} points")
-    return Built(points, b"".join(sums))
 
 
 def _count(work: CountPoints) -> int:
@@ -200,14 +292,16 @@ def _payloads(rows: Rows, collection: str) -> list[dict[str, Any]]:
     return [payload(chunk_id, collection, file, text, parse_record(record)) for chunk_id, file, text, record in columns]
 
 
-def _received(source: int) -> Iterator[Rows]:
-    while isinstance(message := read_message(source), Rows):
+def _received(source: int, kind: type[_Kind]) -> Iterator[_Kind]:
+    while isinstance(message := read_message(source), kind):
         yield message
     if message is None:
         raise EOFError("the process that sends the points has ended")
 
 
-def _vectors(rows: Rows, dims: dict[str, int], make_sparse: Callable[[list[int], list[float]], Any]) -> Iterator[Any]:
+def _vectors(
+    rows: Rows | VectorRows, dims: dict[str, int], make_sparse: Callable[[list[int], list[float]], Any]
+) -> Iterator[Any]:
     """For each point its vector, or its vectors by name; Edge takes views of float32, which cost less than lists."""
     numbers = {name: memoryview(rows.vectors[name]).cast("f") for name in dims}
     sparse = {

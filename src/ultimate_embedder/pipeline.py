@@ -56,9 +56,11 @@ from ultimate_embedder.execution import (
     split_overlong,
 )
 from ultimate_embedder.export import (
+    Drafts,
     ExistingExports,
     ExportSize,
     Points,
+    begin_exports,
     drop_damaged_upload_state,
     estimate_export_bytes,
     find_exports,
@@ -342,7 +344,12 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             stack.callback(loaded.table.remove)
         stores = [open_store(plan, collection.name, config, emit) for plan in passes]
         payloads = cache(partial(measure_payloads, collection.name, loaded.table))
-        export_bytes = partial(_export_bytes, config.exports, payloads, config.hnsw)
+        drafts: Drafts = {}
+        if config.hnsw is None and not all(store.holds(loaded.table.keys).all() for store in stores):
+            drafts = stack.enter_context(
+                begin_exports(collection.name, loaded.table, folder, config.exports, emit, session.stop)
+            )
+        export_bytes = partial(_export_bytes, config.exports, payloads, config.hnsw, drafts)
         encoding = sum(not plan.counts_words for plan in passes)
         work = CollectionWork(collection.name, loaded.table, passes[:encoding], stores[:encoding], export_bytes)
         work = run_passes(work, engine.executor_for(collection.name), session)
@@ -360,6 +367,7 @@ def _chunks_to_exports(collection: Collection, target: str, passes: list[PassPla
             split=loaded.split,
             fresh=config.fresh,
             hnsw=config.hnsw,
+            drafts=drafts,
         )
     return "completed"
 
@@ -384,9 +392,15 @@ def _report_existing(collection: str, existing: ExistingExports, emit: Emit) -> 
 
 
 def _export_bytes(
-    kinds: Sequence[str], payloads: Callable[[], ExportSize], hnsw: HnswGraph | None, vector: VectorSpec
+    kinds: Sequence[str],
+    payloads: Callable[[], ExportSize],
+    hnsw: HnswGraph | None,
+    drafts: Drafts,
+    vector: VectorSpec,
 ) -> int:
-    return estimate_export_bytes(kinds, replace(payloads(), graph=hnsw), [replace(vector, name=UNNAMED)])
+    """What exports will still take on the disk."""
+    needed = estimate_export_bytes(kinds, replace(payloads(), graph=hnsw), [replace(vector, name=UNNAMED)])
+    return max(0, needed - sum(draft.written_bytes() for draft in drafts.values()))
 
 
 def _fuse(

@@ -15,7 +15,7 @@ from ultimate_embedder.export import shard
 def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
     """The processes that have been started for shards."""
     started: list[Child] = []
-    start = shard._start_edge
+    start = shard.start_edge
 
     @contextlib.contextmanager
     def watched() -> Iterator[Child]:
@@ -23,5 +23,5 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
             started.append(child)
             yield child
 
-    monkeypatch.setattr(shard, "_start_edge", watched)
+    monkeypatch.setattr(shard, "start_edge", watched)
     return started

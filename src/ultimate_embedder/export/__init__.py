@@ -30,6 +30,8 @@ from ultimate_embedder.export.server.report import UploadReport
 from ultimate_embedder.export.sparse_facts import read_sparse_facts
 from ultimate_embedder.export.upload_state import UploadState, drop_damaged_upload_state, read_uploads
 from ultimate_embedder.export.write import (
+    Drafts,
+    begin_exports,
     has_exports,
     write_exports,
 )
@@ -49,6 +51,7 @@ __all__ = [
     "EXPORT_KINDS",
     "PAYLOAD_NAMES",
     "UPLOAD_OUTPUT",
+    "Drafts",
     "ExistingExports",
     "ExportFormat",
     "ExportSize",
@@ -61,6 +64,7 @@ __all__ = [
     "UploadReport",
     "UploadState",
     "VectorOrigin",
+    "begin_exports",
     "check_export",
     "connect",
     "drop_damaged_upload_state",

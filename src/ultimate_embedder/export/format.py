@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import HnswGraph, VectorSpec
 
 if TYPE_CHECKING:
+    from ultimate_embedder.chunks import ChunkTable
     from ultimate_embedder.export.points import Points
 
     NamedVectors = Mapping[str, Any]
@@ -52,6 +55,18 @@ class Changes:
     """Whether everything that was written is still in it."""
 
 
+class ExportDraft(Protocol):
+    """An export that was begun before the vectors of its points were known."""
+
+    def write(self, points: Points, path: Path) -> None:
+        """Complete it, or write it as usual where what was begun is of no use."""
+        ...
+
+    def written_bytes(self) -> int:
+        """What it takes on the disk so far."""
+        ...
+
+
 @dataclass(frozen=True)
 class ExportFormat:
     """An export format: its name in `--export`, its file name, its size, and the function that writes it."""
@@ -65,6 +80,8 @@ class ExportFormat:
     """Estimates the bytes that it takes on the disk."""
     write_with_graph: Callable[[Points, Path, HnswGraph, Emit], None] | None = None
     """The same with a search graph, for a format that has one; it tells how it goes on."""
+    begin: Callable[[str, ChunkTable, Path, Emit, StopSwitch], AbstractContextManager[ExportDraft]] | None = None
+    """For a format most of whose work needs no vectors: begins it for a collection, while texts are encoded."""
     holds_sparse: bool = True
     """Whether sparse vectors are in it."""
     by_default: bool = True

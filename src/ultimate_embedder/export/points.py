@@ -150,6 +150,20 @@ class Points:
         """The passes that the vectors are made of."""
         return self._fused.fingerprints
 
+    @property
+    def kept(self) -> np.ndarray:
+        """Which chunks of the table are points, as a mask: those that have every vector."""
+        return self._kept
+
+    def removed_point_ids(self) -> list[str]:
+        """The ids that the chunks without a vector would have."""
+        return [
+            point_id
+            for rows in self._table.blocks(~self._kept)
+            for point_id, kept in zip(point_ids(self.collection, rows.ids), self._kept[rows.start :], strict=False)
+            if not kept
+        ]
+
     def blocks(self) -> Iterator[PointBlock]:
         """Yield the points block by block; raises `StoppedError` if the run must stop."""
         taken = 0

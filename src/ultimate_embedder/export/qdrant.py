@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ultimate_embedder.events import Emit, GraphBuilding
-from ultimate_embedder.export.format import Changes, ExportFormat, ExportSize
+from ultimate_embedder.export.format import Changes, ExportDraft, ExportFormat, ExportSize
 from ultimate_embedder.export.points import PointBlock, Points
 from ultimate_embedder.files import atomic_folder
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import HnswGraph
 
 if TYPE_CHECKING:
+    from ultimate_embedder.chunks import ChunkTable
+    from ultimate_embedder.export.draft import ShardDraft
     from ultimate_embedder.export.format import PointBatches
 
 FOLDER_NAME = "qdrant"
@@ -37,7 +41,35 @@ def write_with_graph(points: Points, path: Path, graph: HnswGraph, emit: Emit) -
     _write(points, path, graph, lambda seconds: emit(event(seconds=seconds)))
 
 
-def _write(points: Points, path: Path, graph: HnswGraph | None, tell_graph: Callable[[float], None]) -> None:
+@contextmanager
+def begin(collection: str, table: ChunkTable, path: Path, emit: Emit, stop: StopSwitch) -> Iterator[ExportDraft]:
+    """Begin the shard with the payloads of all chunks, as long as the block lasts."""
+    from ultimate_embedder.export.draft import draft_shard
+
+    with draft_shard(collection, table, path, emit, stop) as draft:
+        yield _Begun(draft)
+
+
+class _Begun:
+    """A shard that was begun, if a process for it could be started."""
+
+    def __init__(self, draft: ShardDraft | None) -> None:
+        self._draft = draft
+
+    def write(self, points: Points, path: Path) -> None:
+        _write(points, path, None, lambda seconds: None, self._draft)
+
+    def written_bytes(self) -> int:
+        return self._draft.written_bytes() if self._draft else 0
+
+
+def _write(
+    points: Points,
+    path: Path,
+    graph: HnswGraph | None,
+    tell_graph: Callable[[float], None],
+    draft: ShardDraft | None = None,
+) -> None:
     # imported here: --help imports this module
     from ultimate_embedder.export.shard import build_shard
     from ultimate_embedder.export.shard_record import PointRecord, write_record
@@ -48,7 +80,9 @@ def _write(points: Points, path: Path, graph: HnswGraph | None, tell_graph: Call
         record.add(block.point_ids, {**block.vectors, **block.sparse})
 
     with atomic_folder(path) as folder:
-        sums = build_shard(points, folder, note, graph, tell_graph)
+        sums = draft.complete(points, folder, note) if draft else None
+        if sums is None:
+            sums = build_shard(points, folder, note, graph, tell_graph)
         write_record(record.written(sums), folder)
 
 
@@ -79,6 +113,7 @@ EXPORT = ExportFormat(
     file_name=lambda vectors: FOLDER_NAME,
     write=write,
     write_with_graph=write_with_graph,
+    begin=begin,
     size=_size,
     passing_files=("tracker_journal.dat",),  # what the tracker has already: Edge deletes it on the first load
     find_changes=find_changes,

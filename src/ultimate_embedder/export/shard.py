@@ -61,13 +61,12 @@ def build_shard(
     `watch` sees the points. `tell_graph` is called with the seconds for which the graph has been built, as long as it
     is. Raises `OutputError` if Edge fails.
     """
-    dims = {spec.name: spec.dim for spec in points.vectors if spec.dim is not None}
-    sparse = {facts.name: facts.modifier == "idf" for facts in points.sparse}
+    dims, sparse = vector_names(points)
     count = 1 if graph else part_count(len(points))
     folders = [folder / f"part-{number}" for number in range(count)] if count > 1 else [folder]
     try:
         with ExitStack() as stack:
-            parts = [_Part(stack.enter_context(_start_edge()), each, folder, points.stop) for each in folders]
+            parts = [Part(stack.enter_context(start_edge()), each, folder, points.stop) for each in folders]
             with on_stop(points.stop, partial(_kill, parts)):
                 for part in parts:
                     part.send(BuildShard(str(part.folder), points.collection, dims, graph, sparse, count))
@@ -84,6 +83,12 @@ def build_shard(
     return _in_order(sums, owners)
 
 
+def vector_names(points: Points) -> tuple[dict[str, int], dict[str, bool]]:
+    """The vectors of a shard of these points: dims of the dense ones, and whether sparse ones are weighted by IDF."""
+    dims = {spec.name: spec.dim for spec in points.vectors if spec.dim is not None}
+    return dims, {facts.name: facts.modifier == "idf" for facts in points.sparse}
+
+
 def part_count(points: int) -> int:
     """How many processes write a shard of so many points: most of the time is Edge converting payloads, on one core."""
     if not edge_version().startswith(JOINED_VERSIONS):
@@ -96,7 +101,7 @@ def edge_version() -> str:
     return version("qdrant-edge-py")
 
 
-class _Part:
+class Part:
     """A process that writes some of the points, into a shard of its own."""
 
     def __init__(self, child: Child, folder: Path, whole: Path, stop: StopSwitch) -> None:
@@ -125,20 +130,18 @@ class _Part:
         return OutputError(f"the Qdrant shard cannot be written to {self._whole.parent}: {problem}")
 
 
-def _kill(parts: Sequence[_Part], reason: str) -> None:
+def _kill(parts: Sequence[Part], reason: str) -> None:
     for part in parts:
         part.child.kill()
 
 
-def _send(parts: Sequence[_Part], points: Points, watch: Watch) -> list[tuple[int, int]]:
+def _send(parts: Sequence[Part], points: Points, watch: Watch) -> list[tuple[int, int]]:
     """Send each block of points to the next of the processes; gives who got each block, and how long it is."""
     owners = []
     for number, block in enumerate(points.blocks()):
         owner = number % len(parts)
-        vectors = {name: each.astype("f4", copy=False).tobytes() for name, each in block.vectors.items()}
-        sparse = {name: _packed(each) for name, each in block.sparse.items()}
         columns = (block.point_ids, block.ids, block.files, block.texts, block.records)
-        parts[owner].send(Rows(*columns, vectors, sparse))
+        parts[owner].send(Rows(*columns, *packed_vectors(block)))
         watch(block)
         owners.append((owner, len(block)))
     for part in parts:
@@ -146,7 +149,7 @@ def _send(parts: Sequence[_Part], points: Points, watch: Watch) -> list[tuple[in
     return owners
 
 
-def _join(parts: Sequence[_Part], folder: Path, points: int) -> None:
+def _join(parts: Sequence[Part], folder: Path, points: int) -> None:
     """Make one shard of those of all parts: a segment is complete in itself, and a shard has any number of them."""
     (folder / SEGMENTS).mkdir()
     for part in parts:
@@ -179,7 +182,7 @@ def read_shard(path: Path) -> Iterator[Records | End]:
         raise UnreadableError(f"{odd.relative_to(path)} is a link, a pipe or a device")
     with scratch_copy(path) as copy:
         try:
-            with _start_edge() as child:
+            with start_edge() as child:
                 child.send(ReadShard(str(copy)))
                 while isinstance(message := child.receive(), Records):
                     yield message
@@ -204,8 +207,15 @@ def _telling(tell: Callable[[float], None]) -> Iterator[None]:
         yield
 
 
-def _start_edge() -> AbstractContextManager[Child]:
+def start_edge() -> AbstractContextManager[Child]:
+    """A process for Edge."""
     return start_child(CHILD, interpreter_options=[NO_SITE], capture_errors=True, kill_on_error=True)
+
+
+def packed_vectors(block: PointBlock) -> tuple[dict[str, bytes], dict[str, SparseBytes]]:
+    """The vectors of some points by name, as they cross the pipe: dense ones, and sparse ones."""
+    dense = {name: each.astype("f4", copy=False).tobytes() for name, each in block.vectors.items()}
+    return dense, {name: _packed(each) for name, each in block.sparse.items()}
 
 
 def _packed(vectors: SparseVectors) -> SparseBytes:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.errors import OutputError
 from ultimate_embedder.events import Emit, ExportStarted, ExportWritten, Interval, PointsExported, Warned
 from ultimate_embedder.export.check import check_export, describe_bytes, keep_changes
-from ultimate_embedder.export.format import ExportFormat
+from ultimate_embedder.export.format import ExportDraft, ExportFormat
 from ultimate_embedder.export.formats import EXPORTS, find_export
 from ultimate_embedder.export.journal import journal_problems, read_export_journal, write_export_journal
 from ultimate_embedder.export.points import Points
@@ -23,10 +23,34 @@ from ultimate_embedder.export.sparse_facts import sparse_record
 from ultimate_embedder.export.together import write_together
 from ultimate_embedder.files import delete
 from ultimate_embedder.output import replaced_link
+from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import ExportedFile, HnswGraph, SplitCounts
+
+if TYPE_CHECKING:
+    from ultimate_embedder.chunks import ChunkTable
 
 NONE_SPLIT = SplitCounts()
 SIDE_BY_SIDE_POINTS = 4096  # fewer are written in no time, one export after the other
+DRAFT_POINTS = 10_000  # fewer are written sooner than it is worth another process during encoding
+NO_DRAFTS: Mapping[str, ExportDraft] = {}
+
+
+Drafts = Mapping[str, ExportDraft]
+"""Exports that were begun before their vectors were known, by kind."""
+
+
+@contextmanager
+def begin_exports(
+    collection: str, table: ChunkTable, folder: Path, kinds: Sequence[str], emit: Emit, stop: StopSwitch
+) -> Iterator[Drafts]:
+    """Begin those exports of a collection that take long and do not wait for vectors, as long as the block lasts."""
+    with ExitStack() as stack:
+        found = {}
+        for export in map(find_export, kinds if len(table) >= DRAFT_POINTS else ()):
+            if export.begin is not None:
+                path = folder / export.file_name(())
+                found[export.kind] = stack.enter_context(export.begin(collection, table, path, emit, stop))
+        yield found
 
 
 def write_exports(
@@ -39,19 +63,23 @@ def write_exports(
     split: SplitCounts = NONE_SPLIT,
     fresh: bool = False,
     hnsw: HnswGraph | None = None,
+    drafts: Drafts = NO_DRAFTS,
 ) -> None:
     """Write each kind of export into `folder`; skips those that are up to date, unless `fresh`.
 
     `found`: records in the chunk files, with those that were rejected; `split`: those of them that are several points.
     Both are kept in the journal, for a later run that skips the collection. `hnsw`: the search graph, for exports that
-    have one.
+    have one. `drafts`: those that were begun.
     """
     described = _describe(points, found, split)
     if problems := journal_problems(folder):
         _forget_exports(problems, points, folder, kinds, emit)
     remove_stale_exports(points, folder, kinds, emit)
     journal = read_export_journal(folder)
-    tasks = [_Task(find_export(kind), folder, points, journal.get(kind), hnsw, fresh, emit) for kind in kinds]
+    tasks = [
+        _Task(find_export(kind), folder, points, journal.get(kind), hnsw, fresh, emit, drafts.get(kind))
+        for kind in kinds
+    ]
     failures: list[Exception] = []
     started, told_s = time.perf_counter(), 0.0
     with closing(_side_by_side(tasks) if tasks and len(points) >= SIDE_BY_SIDE_POINTS else _in_turn(tasks)) as begun:
@@ -85,12 +113,14 @@ class _Task:
         hnsw: HnswGraph | None,
         fresh: bool,
         emit: Emit,
+        draft: ExportDraft | None,
     ) -> None:
         self.kind = export.kind
         self.path = folder / export.file_name(points.vectors)
         self.points = points
         self._export, self._noted, self._fresh, self._emit = export, noted, fresh, emit
         self._graph = hnsw if export.write_with_graph else None
+        self._draft = draft
 
     def begin(self) -> dict[str, Any] | None:
         """Tell that it is begun; gives what the journal says of it if it is up to date, else None."""
@@ -105,11 +135,34 @@ class _Task:
         path, noted = self.path, self._noted
         if link := replaced_link(path):
             self._emit(Warned(collection=points.collection, message=link))
-        _replace(self._export, points, path, noted, self._graph, self._emit)
+        self._replace(points)
         if noted is not None and noted["name"] != path.name:
             delete(path.parent / noted["name"])
         made = {"name": path.name, "identity": points.identity, "rows": len(points)}
         return made | describe_bytes(path, self.kind) | ({"hnsw": str(self._graph)} if self._graph else {})
+
+    def _replace(self, points: Points) -> None:
+        """Write it in the place of an earlier one; what others have changed in that is kept beside it."""
+        path = self.path
+        kept = keep_changes(path.parent, self.kind, self._noted or {"name": path.name})
+        try:
+            self._write_new(points.telling(_progress(self.kind, points, self._emit)))
+        except BaseException as error:
+            if kept and kept.path and not path.exists():
+                kept.path.rename(path)
+            if isinstance(error, IsADirectoryError):
+                raise OutputError(
+                    f"{path} is a folder where a file belongs. Move it and run the command again."
+                ) from error
+            raise
+        if kept:
+            self._emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))
+
+    def _write_new(self, points: Points) -> None:
+        if self._graph and self._export.write_with_graph:
+            self._export.write_with_graph(points, self.path, self._graph, self._emit)
+        else:
+            (self._draft or self._export).write(points, self.path)
 
 
 @dataclass(frozen=True)
@@ -211,32 +264,6 @@ def _is_damaged(folder: Path, kind: str, noted: dict[str, Any], points: Points) 
         return check_export(folder, kind, noted, points.batches()).problem is not None
     except OutputError:  # it cannot be looked at: leave it alone as well
         return False
-
-
-def _replace(
-    export: ExportFormat,
-    points: Points,
-    path: Path,
-    noted: dict[str, Any] | None,
-    graph: HnswGraph | None,
-    emit: Emit,
-) -> None:
-    """Write an export in the place of an earlier one; what others have changed in that is kept beside it."""
-    kept = keep_changes(path.parent, export.kind, noted or {"name": path.name})
-    points = points.telling(_progress(export.kind, points, emit))
-    try:
-        if graph and export.write_with_graph:
-            export.write_with_graph(points, path, graph, emit)
-        else:
-            export.write(points, path)
-    except BaseException as error:
-        if kept and kept.path and not path.exists():
-            kept.path.rename(path)
-        if isinstance(error, IsADirectoryError):
-            raise OutputError(f"{path} is a folder where a file belongs. Move it and run the command again.") from error
-        raise
-    if kept:
-        emit(Warned(collection=points.collection, message=f"{path} is written anew. {kept.words}"))
 
 
 def _progress(kind: str, points: Points, emit: Emit) -> Callable[[int], None]:
