@@ -3,9 +3,11 @@
     make bench-exports    # 10,000 and 100,000 points of 384 dims; prints a table and writes build/bench/exports.json
 
 Vectors are random: nothing is encoded. Chunks have 600 to 1,200 characters and seven fields of metadata. Each export is a
-process of its own, started after chunks and vectors are there; what is timed is `write_exports` alone. Variants take
+process of its own, started after chunks and vectors are there; what is timed is `write_exports` alone. "shard begun
+before" is all of them as a run has them, whose shard has got its payloads while texts were encoded. Variants take
 turns, so that other load on the machine meets all of them. `--before DIR` adds an earlier version of this project: the
-source tree of that version. `CPU s` has the processes that write a shard, too, `MB` (peak memory) has not; `fsync s` is what threads wait for the disk.
+source tree of that version. `CPU s` has the processes that write a shard, too (all of
+their work, also what was done before), `MB` (peak memory) has not; `fsync s` is what threads wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,17 +33,19 @@ from benchmarks.measure import BUILD, ROOT, machine, spread
 DIM = 384
 POINTS = (10_000, 100_000)
 ALL = "all together"
+BEGUN = "shard begun before"
 KINDS = ("npy", "parquet", "qdrant")
 NOW, BEFORE = "now", "before"
 WRITE = """
 import json, os, resource, sys, time
+from contextlib import ExitStack
 from pathlib import Path
 import numpy as np
 from tests.support.points import random_vectors
 from ultimate_embedder.chunks import ChunkTable
 from ultimate_embedder.export import Points, write_exports
 
-root, kinds, dim = Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
+root, kinds, dim, begun = Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3]), sys.argv[4] == "begun"
 facts = json.loads((root / "table.json").read_text())
 table = ChunkTable(root / ".chunks.arrow.partial", np.load(root / "keys.npy"), facts["starts"], facts["digest"])
 points = Points("docs", "docs__model", table, random_vectors(root, table.keys[:0], dim=dim))  # those that are stored
@@ -53,10 +57,19 @@ def timed(descriptor):
     waited.append(time.perf_counter() - started)
 
 os.fsync = timed
+stack, options = ExitStack(), {}
+if begun:
+    from ultimate_embedder.export import begin_exports
+
+    drafts = stack.enter_context(begin_exports("docs", table, root / "exports", kinds, print, points.stop))
+    drafts["qdrant"]._draft._thread.join()  # encoding takes longer than that
+    options["drafts"] = drafts
 os.sync()  # what was written before is not waited for
 before, started = os.times(), time.perf_counter()
-write_exports(points, root / "exports", kinds, lambda event: None)
-seconds, after = time.perf_counter() - started, os.times()
+write_exports(points, root / "exports", kinds, lambda event: None, **options)
+seconds = time.perf_counter() - started
+stack.close()
+after = os.times()
 print(json.dumps({
     "seconds": seconds,
     "cpu_s": sum(after[:4]) - sum(before[:4]),
@@ -118,8 +131,8 @@ def prepare(root: Path, count: int) -> Path:
 def measure(root: Path, export: str, source: Path) -> dict[str, float]:
     """Write these exports anew, in a process of their own."""
     shutil.rmtree(root / "exports", ignore_errors=True)
-    kinds = ",".join(KINDS) if export == ALL else export
-    command = [sys.executable, "-c", WRITE, str(root), kinds, str(DIM)]
+    kinds = ",".join(KINDS) if export in (ALL, BEGUN) else export
+    command = [sys.executable, "-c", WRITE, str(root), kinds, str(DIM), "begun" if export == BEGUN else ""]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source / "src"), str(source)])}
     answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(answer.stdout.splitlines()[-1]))
@@ -127,10 +140,10 @@ def measure(root: Path, export: str, source: Path) -> dict[str, float]:
 
 def show(results: Sequence[Result]) -> None:
     """Print a table: medians, and the range of the seconds."""
-    print(f"{'points':>9}  {'export':14}{'version':9}{'seconds':>26}{'CPU s':>8}{'fsync s':>9}{'MB':>6}")
+    print(f"{'points':>9}  {'export':19}{'version':9}{'seconds':>26}{'CPU s':>8}{'fsync s':>9}{'MB':>6}")
     for each in results:
         print(
-            f"{each.points:>9,}  {each.export:14}{each.version:9}{spread(each.seconds):>26}{median(each.cpu_s):>8.2f}"
+            f"{each.points:>9,}  {each.export:19}{each.version:9}{spread(each.seconds):>26}{median(each.cpu_s):>8.2f}"
             f"{median(each.fsync_s):>9.2f}{median(each.peak_mb):>6.0f}"
         )
 
@@ -140,13 +153,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, nargs="+", default=POINTS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--exports", nargs="+", choices=[*KINDS, ALL], default=[*KINDS, ALL])
+    parser.add_argument("--exports", nargs="+", choices=[*KINDS, ALL, BEGUN], default=[*KINDS, ALL, BEGUN])
     parser.add_argument("--before", type=Path, help="source tree of an earlier version")
     parser.add_argument("--folder", type=Path, help="where to write: on the disk that is to be measured")
     parser.add_argument("--json", type=Path, default=BUILD / "exports.json")
     options = parser.parse_args(arguments)
     sources = {**({BEFORE: options.before.resolve()} if options.before else {}), NOW: ROOT}
-    variants = list(itertools.product(options.points, options.exports, sources))
+    variants = [
+        (count, export, version)
+        for count, export, version in itertools.product(options.points, options.exports, sources)
+        if (export, version) != (BEGUN, BEFORE)  # there was no such thing
+    ]
     results = {variant: Result(*variant) for variant in variants}
     options.json.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:

@@ -21,6 +21,7 @@ from tests.support.points import make_points
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import embed
 from ultimate_embedder.child import Child
+from ultimate_embedder.edge import Rows, VectorRows
 from ultimate_embedder.errors import OutputError, StoppedError
 from ultimate_embedder.events import Event, Warned
 from ultimate_embedder.export import (
@@ -29,9 +30,11 @@ from ultimate_embedder.export import (
     check_export,
     draft,
     read_export_journal,
+    shard,
     write,
     write_exports,
 )
+from ultimate_embedder.files import scratch_copy
 from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.types import Bm25Settings
 
@@ -82,12 +85,10 @@ def drafted(points: Points, folder: Path, emit: Callable[[Event], None] = nothin
 
 def content(path: Path) -> dict[str, Any]:
     """All points of a copy of the shard, by id."""
-    from ultimate_embedder.files import scratch_copy
-
     with scratch_copy(path) as copy:
-        shard = EdgeShard.load(str(copy))
-        records, _ = shard.scroll(ScrollRequest(limit=10_000, with_payload=True, with_vector=True))
-        shard.close()
+        loaded = EdgeShard.load(str(copy))
+        records, _ = loaded.scroll(ScrollRequest(limit=10_000, with_payload=True, with_vector=True))
+        loaded.close()
     return {str(each.id): (each.payload, each.vector) for each in records}
 
 
@@ -131,10 +132,11 @@ def test_a_drafted_shard_is_searched_and_verified_as_any_other(tmp_path: Path) -
     path = drafted(points, tmp_path / "docs")
     vector = next(points.blocks()).vectors[""][7]
 
-    shard = EdgeShard.load(str(path))
-    (hit,) = shard.query(QueryRequest(query=Query.Nearest(vector.tolist()), limit=1, with_payload=True))
-    shard.close()
+    loaded = EdgeShard.load(str(path))
+    (hit,) = loaded.query(QueryRequest(query=Query.Nearest(vector.tolist()), limit=1, with_payload=True))
+    loaded.close()
 
+    assert hit.payload is not None
     assert hit.payload["text"] == "text 7"
     assert hit.score == pytest.approx(1)
     found = check_export(path.parent, "qdrant", read_export_journal(path.parent)["qdrant"])
@@ -156,7 +158,8 @@ def test_chunks_that_get_no_vector_are_not_in_it(tmp_path: Path) -> None:
 
 
 def test_one_whose_process_has_died_is_written_anew_with_a_warning(tmp_path: Path) -> None:
-    points, seen = make_points(tmp_path, RECORDS), []
+    points = make_points(tmp_path, RECORDS)
+    seen: list[Event] = []
 
     with begun(points, tmp_path / "docs", seen.append) as drafts:
         os.kill(drafts["qdrant"]._draft._part.child.pid, signal.SIGKILL)
@@ -174,15 +177,16 @@ def leftovers(root: Path) -> list[Path]:
 
 
 def test_one_that_is_not_far_is_given_up_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    points, seen, go_on = make_points(tmp_path, RECORDS), [], threading.Event()
-    send = draft.Part.send
+    points, go_on = make_points(tmp_path, RECORDS), threading.Event()
+    seen: list[Event] = []
+    send = shard.Part.send
 
     def slow(self: Any, message: Any) -> None:
-        if isinstance(message, draft.Rows) and not message.vectors:
+        if isinstance(message, Rows) and not message.vectors:
             go_on.wait(0.5)
         send(self, message)
 
-    monkeypatch.setattr(draft.Part, "send", slow)
+    monkeypatch.setattr(shard.Part, "send", slow)
     with begun(points, tmp_path / "docs", seen.append) as drafts:
         write_exports(points, tmp_path / "docs", KINDS, seen.append, drafts=drafts)
 
@@ -220,15 +224,15 @@ def test_a_process_that_dies_while_vectors_are_written_fails_the_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = make_points(tmp_path, RECORDS)
-    send = draft.Part.send
+    send = shard.Part.send
 
     def dying(self: Any, message: Any) -> None:
-        if isinstance(message, draft.VectorRows):
+        if isinstance(message, VectorRows):
             self.child.kill()
             time.sleep(0.2)
         send(self, message)
 
-    monkeypatch.setattr(draft.Part, "send", dying)
+    monkeypatch.setattr(shard.Part, "send", dying)
     with begun(points, tmp_path / "docs") as drafts:
         wait_until(lambda: sent(drafts["qdrant"]))
         with pytest.raises(OutputError, match=r"its process was killed \(SIGKILL\)"):

@@ -73,6 +73,22 @@ def test_and_with_cls_pooling_and_weights_in_half_precision(granite: Path) -> No
     assert_same(load(granite), load(granite, fused=False))
 
 
+def test_of_the_last_layer_only_the_tokens_that_are_pooled_are_computed() -> None:
+    by_first, by_mean = load(tiny_model("xlm-roberta")), load(tiny_model("bert"))
+
+    tokens = {encoder.name: token_vectors(encoder) for encoder in (by_first, by_mean)}
+
+    first, others = tokens[by_first.name][:, 0], tokens[by_first.name][:, 1:]
+    assert (np.abs(first).sum(-1) > 0).all()
+    assert not others.any()
+    assert (np.abs(tokens[by_mean.name]).sum(-1) > 0).all()
+
+
+def token_vectors(encoder: Encoder) -> np.ndarray:
+    features = encoder.model[0](encoder.model.preprocess(["two words", "three more words"]))
+    return np.asarray(features["token_embeddings"])
+
+
 def test_a_token_limit_of_the_run_is_not_remembered() -> None:
     folder = tiny_model("bert")
     assert load(folder, max_tokens=16).max_tokens == 16
