@@ -163,6 +163,7 @@ def test_one_whose_process_has_died_is_written_anew_with_a_warning(tmp_path: Pat
 
     with begun(points, tmp_path / "docs", seen.append) as drafts:
         os.kill(drafts["qdrant"]._draft._part.child.pid, signal.SIGKILL)
+        wait_until(lambda: sent(drafts["qdrant"]))
         write_exports(points, tmp_path / "docs", KINDS, seen.append, drafts=drafts)
 
     assert len(content(tmp_path / "docs" / "qdrant")) == len(RECORDS)
