@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH_STAMP := $(VENV)/.torch-installed
 DEMO := build/demo
 DOCS := build/venv-docs
 LOWEST := build/venv-lowest
@@ -11,22 +12,28 @@ ECOSYSTEM_STAMP := $(ECOSYSTEM)/.installed
 ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-ecosystem.txt
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
+# the tests on simulated devices run beside the others, which have a process per core
+HALF_THE_CORES = $$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 ))
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
 # empty is off: where images of containers set it, each process that a test starts would compile all modules again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install demo test test-lowest test-ecosystem test-browser events check lint types compiled generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-unit test-simulated test-cluster test-lowest test-ecosystem test-browser events check lint types compiled accelerator generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
 
 install: $(STAMP)  ## create .venv with the package and its development tools
 
-$(STAMP): pyproject.toml constraints.txt
+# what the simulated accelerator is compiled with comes first, so that this can be done while the rest is installed
+$(TORCH_STAMP): constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@# --no-compile: few of the modules are ever imported, and those are compiled then
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch psutil
+	@touch $(TORCH_STAMP)
+
+$(STAMP): pyproject.toml constraints.txt $(TORCH_STAMP)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
@@ -37,10 +44,21 @@ demo: $(STAMP)   ## embed this project's own documentation and ask it a question
 	$(BIN)/ultimate-embedder search $(DEMO)/out "How do I send the vectors to a Qdrant server?" --top 3
 
 test: $(STAMP)   ## run the tests
+	$(MAKE) --jobs 2 test-unit test-simulated
+	$(MAKE) test-cluster
+
+test-unit: $(STAMP) $(FIRST)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal  # one process per core, each with one thread
-	@# simulated devices are registered with torch once per process, so their tests run separately
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)"
-	@# a Ray cluster of two nodes, which take both cores
+
+# simulated devices are registered with torch once per process, so their tests run separately. They wait often, and fill
+# what the others leave of the cores; what they print is shown when they are done
+test-simulated: $(STAMP) $(FIRST)
+	@mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(HALF_THE_CORES) --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)" \
+		> build/simulated.txt 2>&1; code=$$?; cat build/simulated.txt; exit $$code
+
+# a Ray cluster of two nodes, which take both cores
+test-cluster: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(PYTEST_OPTIONS)"
 
 $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
@@ -80,14 +98,18 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-compiled: $(STAMP)  ## bytecode of the tests and of what they import, and the simulated accelerator; what fails here is shown by the tests
+compiled: $(STAMP)  ## bytecode of the tests and of what they import; what fails here is shown by the tests
 	-@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --override-ini addopts=-qq tests > /dev/null
-	-@$(BIN)/python -c "from ultimate_embedder.devices.simulated.build import load_extension; load_extension()"
 
-check: lint     ## what CI runs: lint, types, tests
-	@# mypy takes one core: the other compiles, once, what both processes of the tests need
-	$(MAKE) --jobs 2 types compiled
-	$(MAKE) test
+accelerator: $(TORCH_STAMP)  ## compile the simulated accelerator; what fails here is shown by the tests
+	-@PYTHONPATH=src $(BIN)/python -c "from ultimate_embedder.devices.simulated.build import load_extension; load_extension()"
+
+check:           ## what CI runs: lint, types, tests
+	$(MAKE) --jobs 2 install accelerator
+	$(MAKE) lint
+	@# one process compiles, once, what all processes of the tests need; mypy runs beside it and beside the first tests
+	$(MAKE) --jobs 3 FIRST=compiled types test-unit test-simulated
+	$(MAKE) test-cluster
 
 generated: $(STAMP)  ## write what follows from the code: docs/summary.schema.json, docs/plan.schema.json, docs/api.md, the tables of docs/memory.md
 	$(BIN)/python -m ultimate_embedder.report.generated docs

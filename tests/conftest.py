@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import functools
+import gc
+import importlib.metadata
 import json
 import os
+import shutil
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from ultimate_embedder.config import CHECK_LOCKS_VARIABLE, HISTORY_VARIABLE
 from ultimate_embedder.events import Event
+from ultimate_embedder.files import copy_file
 from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.models import resolve_model
-from ultimate_embedder.report.environment import find_versions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WriteChunks = Callable[..., Path]
+HOLES_BYTES = 8 << 20  # smaller files are copied sooner as they are
 
 check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
@@ -26,17 +32,57 @@ os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
 os.environ[HISTORY_VARIABLE] = "off"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Collect no garbage among modules that are imported."""
+    gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Nor look through what they have made later: half a million objects, each time."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick_runs() -> Iterator[None]:
-    """No file of a test must survive a power failure, and no version changes while the tests run.
+    """No file of a test must survive a power failure, and neither versions nor authorities change while the tests run.
 
-    A sync takes 10 ms and a run has many; looking up versions is an eighth of a small run. Processes that tests start
-    do both, as in `tests/file_operations.py`, which fails syncs too.
+    A sync takes 10 ms and a run has many; looking up versions is an eighth of a small run; reading the certificates of
+    all authorities takes a client 40 ms. Processes that tests start do all this, as in `tests/file_operations.py`,
+    which fails syncs too. Tests copy outputs, whose shards have 67 MB, almost all of it holes: these stay holes.
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", os.fstat)  # the file must be open all the same
-        patched.setattr("ultimate_embedder.report.summary.find_versions", functools.cache(find_versions))
+        patched.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
+        patched.setattr(ssl, "create_default_context", _read_authorities_once())
+        patched.setattr(shutil, "copyfile", _copy_with_holes(shutil.copyfile))
         yield
+
+
+def _read_authorities_once() -> Callable[..., ssl.SSLContext]:
+    """As `ssl.create_default_context`; clients that trust the public authorities share one context."""
+    read = ssl.create_default_context
+    public = {certifi.where(), os.environ.get("SSL_CERT_FILE", certifi.where())}
+    kept = functools.cache(lambda cafile: read(cafile=cafile))
+
+    def create(*arguments: Any, **options: Any) -> ssl.SSLContext:
+        if not arguments and options.keys() == {"cafile"} and options["cafile"] in public:
+            return kept(options["cafile"])
+        return read(*arguments, **options)
+
+    return create
+
+
+def _copy_with_holes(copy_small: Callable[..., Any]) -> Callable[..., Any]:
+    def copy(source: Any, target: Any, *, follow_symlinks: bool = True) -> Any:
+        if not follow_symlinks or Path(source).stat().st_size < HOLES_BYTES:
+            return copy_small(source, target, follow_symlinks=follow_symlinks)
+        copy_file(Path(source), Path(target))
+        return target
+
+    return copy
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,38 @@ def test_a_copy_of_a_folder_can_be_written_to_and_keeps_holes(tmp_path: Path) ->
     assert disk_bytes(tmp_path / "copy") <= 4 << 20
     assert (tmp_path / "copy" / "sub").stat().st_mode & 0o200
     assert (tmp_path / "copy" / "sub" / "b").stat().st_mode & 0o200
+
+
+@pytest.mark.parametrize("tells_holes", [True, False])
+def test_a_file_with_holes_has_the_checksum_and_the_copy_of_one_with_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells_holes: bool
+) -> None:
+    if not tells_holes:
+        monkeypatch.delattr(os, "SEEK_DATA", raising=False)
+    parts = {0: b"begin", (1 << 20) + 7: b"middle", 5 << 20: bytes(1 << 20) + b"end"}
+    for number, size in enumerate((5, (6 << 20) + 3, (6 << 20) + 4, (8 << 20) + 1)):
+        folders = [tmp_path / f"{number}-{name}" for name in ("holes", "zeros", "copy")]
+        for folder in folders[:2]:
+            folder.mkdir()
+        with open(folders[0] / "file", "wb") as file:
+            for start, content in parts.items():
+                file.seek(start)
+                file.write(content)
+            file.truncate(size)
+        (folders[1] / "file").write_bytes((folders[0] / "file").read_bytes())
+        copy_folder(folders[0], folders[2])
+        assert (folders[2] / "file").read_bytes() == (folders[0] / "file").read_bytes()
+        for end_zeros in (False, True):
+            assert len({folder_sha256(folder, end_zeros=end_zeros) for folder in folders}) == 1
+
+
+def test_a_file_that_is_one_hole_is_copied_as_one(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with open(tmp_path / "source" / "file", "wb") as file:
+        file.truncate(3 << 20)
+    copy_folder(tmp_path / "source", tmp_path / "copy")
+    assert (tmp_path / "copy" / "file").read_bytes() == bytes(3 << 20)
+    assert disk_bytes(tmp_path / "copy") == 0
 
 
 def test_leftovers_of_a_folder_that_is_not_there_are_no_error(tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 from ultimate_embedder.payload import parse_record, payload, payload_sum
-from ultimate_embedder.types import UNNAMED, HnswGraph
 
+if TYPE_CHECKING:  # its many dataclasses take a third of the start
+    from ultimate_embedder.types import HnswGraph
+
+UNNAMED = ""  # as in `types`
 UPSERT_POINTS = 256
 READ_POINTS = 1000
 EXACT_SEARCH = 10**9  # kB of vectors before a graph is built: none is, as exact search is fast at this size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -148,7 +149,9 @@ def folder_sha256(folder: Path, without: Collection[str] = (), *, end_zeros: boo
 
 def _size_and_sha256(path: Path) -> str:
     with open(path, "rb") as file:
-        size = used = file.seek(0, os.SEEK_END)
+        size = file.seek(0, os.SEEK_END)
+        *_, (_, data_end) = [(0, 0), *_data_ranges(path, size)]
+        used = size - (size - data_end) // COPY_BYTES * COPY_BYTES  # holes need not be read
         while used:
             start = max(0, used - COPY_BYTES)
             file.seek(start)
@@ -194,7 +197,7 @@ def copy_folder(source: Path, target: Path) -> None:
         if path.is_dir():
             copy.mkdir()
         else:
-            _copy_file(path, copy)
+            copy_file(path, copy)
 
 
 @contextlib.contextmanager
@@ -246,7 +249,7 @@ def _link_folder(source: Path, target: Path) -> None:
         if path.is_dir():
             copy.mkdir()
         elif path.stat().st_size < LINKED_BYTES:
-            _copy_file(path, copy)
+            copy_file(path, copy)
         elif os.access(path, os.W_OK):  # who maps a file into memory may open it for writing even to read it
             os.link(path, copy)
         else:
@@ -260,14 +263,39 @@ def _no_room(source: Path, folder: Path, needed: int, free: int) -> OutputError:
     )
 
 
-def _copy_file(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the content of a file; holes stay holes, and are not read."""
     with open(source, "rb") as reading, open(target, "wb") as writing:
-        while block := reading.read(COPY_BYTES):
-            if block.strip(b"\0"):
-                writing.write(block)
-            else:
-                writing.seek(len(block), os.SEEK_CUR)
-        writing.truncate()
+        size = os.fstat(reading.fileno()).st_size
+        for start, end in _data_ranges(source, size):
+            reading.seek(start)
+            writing.seek(start)
+            while start < end and (block := reading.read(min(COPY_BYTES, end - start))):
+                if block.strip(b"\0"):
+                    writing.write(block)
+                else:
+                    writing.seek(len(block), os.SEEK_CUR)
+                start += len(block)
+        writing.truncate(size)
+
+
+def _data_ranges(path: Path, size: int) -> Iterator[tuple[int, int]]:
+    """Where each part of a file that is no hole begins and ends; all of it, where the system does not tell."""
+    if not hasattr(os, "SEEK_DATA"):
+        yield 0, size
+        return
+    end = 0
+    with open(path, "rb", buffering=0) as file:  # not the reader's: it would be moved behind its back
+        while end < size:
+            start = end
+            try:
+                start = file.seek(end, os.SEEK_DATA)
+                end = file.seek(start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                    return
+                end = size
+            yield start, end
 
 
 def temporary_path(path: Path) -> Path:

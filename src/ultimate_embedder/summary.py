@@ -16,8 +16,8 @@ TABLE_HEADINGS = ("collection", "status", "chunks", "embedded", "rejected", "tru
 
 
 class _Part(BaseModel):
-    # a file of another version may have other fields: unknown ones are ignored
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+    # a file of another version may have other fields: unknown ones are ignored. Most commands only import this module
+    model_config = ConfigDict(extra="ignore", protected_namespaces=(), defer_build=True)
 
 
 class ChunkCounts(_Part):
@@ -472,7 +472,7 @@ class ChosenSparse(_Part):
 class RunOptions(_Part):
     """The resolved options of the run; those that are read again are typed here."""
 
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), defer_build=True)
 
     chunks: list[str] = Field(default_factory=list, description="the inputs, as they were given")
     name: str | None = Field(None, description="the name of the only collection, if one was given")

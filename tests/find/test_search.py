@@ -206,7 +206,10 @@ def test_points_without_journal_and_summary_are_searched_by_their_own_record(cop
         assert ranking(open_output(copy).search(QUESTION, model=MODELS)) == expected
 
 
-def test_if_no_collection_can_be_searched_the_first_reason_is_the_error(copy: Path) -> None:
+def test_if_no_collection_can_be_searched_the_first_reason_is_the_error(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ULTIMATE_EMBEDDER_RETRY_FIRST_WAIT_S", "0.01")
     shutil.copytree(copy / "docs", copy / "more")
     with pytest.raises(UploadError, match=r"127.0.0.1:1: .*Is Qdrant running there"):
         open_output(copy).search(QUESTION, url="http://127.0.0.1:1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ MOST_WORKERS = 32
 # glibc's numbers for its settings, and how much it may hold back
 MMAP_THRESHOLD, TRIM_THRESHOLD, ARENA_MAX = -3, -1, -8
 KEPT_ALLOCATION_BYTES, KEPT_BYTES = 32 << 20, 256 << 20  # older versions refuse more than the first
+
+_process = functools.cache(psutil.Process)  # by number: a process that was forked has its own
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class CpuDevice:
     def snapshot(self) -> MemorySnapshot:
         """Memory of the machine and of this process."""
         memory = psutil.virtual_memory()
-        resident = psutil.Process().memory_info().rss
+        resident = _process(os.getpid()).memory_info().rss
         return MemorySnapshot(
             device=self.name,
             total_bytes=memory.total,
@@ -217,6 +220,6 @@ def _peak_resident_bytes() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+        return int(getattr(_process(os.getpid()).memory_info(), "peak_wset", 0))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ultimate_embedder.config import HubAccess
 from ultimate_embedder.description import PassDescription, read_description
@@ -17,7 +17,9 @@ from ultimate_embedder.models.registry import find_spec
 from ultimate_embedder.models.resolve import HUB_ID, model_name, package_folder, spec_of
 from ultimate_embedder.models.verify import ModelFile, digest_of, list_files
 from ultimate_embedder.output import CollectionOutput, open_output
-from ultimate_embedder.summary import ModelSummary, RunSummary
+
+if TYPE_CHECKING:  # a fifth of the start of commands that need no summary
+    from ultimate_embedder.summary import ModelSummary, RunSummary
 
 
 @dataclass(frozen=True)
