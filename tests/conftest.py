@@ -24,6 +24,7 @@ from ultimate_embedder.models import resolve_model
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WriteChunks = Callable[..., Path]
+LONGEST = "test_file_operations.py"
 HOLES_BYTES = 8 << 20  # smaller files are copied sooner as they are
 
 check_lock_order(True)
@@ -36,6 +37,11 @@ os.environ[HISTORY_VARIABLE] = "off"
 def pytest_collection() -> None:
     """Collect no garbage among modules that are imported."""
     gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: as the last it would run alone."""
+    items.sort(key=lambda item: item.path.name != LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

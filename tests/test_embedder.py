@@ -15,6 +15,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from tests.conftest import WriteChunks
+from tests.support.graphs import have_graph
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import Embedder, embed, open_output
 from ultimate_embedder.errors import NoVectorsError, UltimateEmbedderError, UsageError
@@ -81,12 +82,14 @@ def test_several_models_give_named_arrays(both: Embedder) -> None:
 
 @pytest.mark.parametrize("backend", ["onnx"])
 def test_another_runtime_computes_the_same(one: Embedder, backend: str) -> None:
+    have_graph(ONE, backend, int8=False)
     with Embedder(ONE, devices="cpu", backend=backend) as other:
         np.testing.assert_allclose(array(other.encode(TEXTS[:5])), array(one.encode(TEXTS[:5])), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:tiny-bert loses much in int8")
 def test_what_int8_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    have_graph(ONE, "onnx", int8=True)
     with Embedder(ONE, devices="cpu", precision="int8", backend="onnx") as embedder:
         first = array(embedder.encode(TEXTS))
         monkeypatch.setattr("ultimate_embedder.execution.precision_check._measure", None)  # fails if it is called
@@ -94,6 +97,7 @@ def test_what_int8_costs_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_queries_in_int8_are_compared_with_queries_in_fp32() -> None:
+    have_graph(ONE, "onnx", int8=True)
     with Embedder(ONE, devices="cpu", precision="int8", backend="onnx") as embedder:
         with pytest.warns(UserWarning, match="tiny-bert loses much in int8") as caught:
             embedder.encode_queries(TEXTS)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import WriteChunks
+from tests.support.graphs import have_graph
 from tests.support.tiny_models import tiny_model
 from ultimate_embedder import RunSummary, embed, open_output
 from ultimate_embedder.config import HubAccess
@@ -221,6 +222,7 @@ def test_int8_vectors_of_pooled_texts_are_compared_with_fp32(
 ) -> None:
     pytest.importorskip("openvino")
     pytest.importorskip("onnx")
+    have_graph(minilm, "openvino", int8=True)
     chunks = write_chunks(["a short text", LONG * 3])
     options = {"models": str(minilm), "max_tokens": None, "precision": "int8", "overlong": "pool"}
     collection = only(run(chunks, tmp_path / "out", **options))
