@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ultimate_embedder.errors import OutputError, StoppedError, UltimateEmbedderError
+from ultimate_embedder.errors import OutputError, StoppedError, TransferError, UltimateEmbedderError
 from ultimate_embedder.events import Event
 from ultimate_embedder.execution.cluster.node import PassFacts, Progress
 from ultimate_embedder.execution.cluster.roster import (
@@ -59,6 +59,8 @@ class Job:
     """Tell what has happened on a node."""
     split: Callable[[Unit, str], None]
     """Tell that a unit is tried in halves, and why."""
+    lose_answer: Callable[[Unit, str, Member], None]
+    """Tell that the vectors of a unit were lost on their way, and how."""
     give_up: Callable[[int, int], None]
     """fp16 is too narrow: of so many texts so many are unusable."""
     nodes: frozenset[str] | None = None
@@ -257,9 +259,9 @@ class Dispatcher:
         except LostError as error:
             self._lose(member, str(error))
             return
-        except AnswerLostError:
+        except AnswerLostError as error:
             del member.given[ticket]
-            job.again.append(unit)
+            self._take_lost(member, unit, str(error))
             return
         except NodeError as error:
             self._take_error(member, unit, error)
@@ -291,6 +293,19 @@ class Dispatcher:
                 "send their vectors instead."
             )
         self._jobs[unit.model_pass].again.append(unit)
+
+    def _take_lost(self, member: Member, unit: Unit, reason: str) -> None:
+        """Vectors were lost on their way: they are computed again, a few times."""
+        job = self._jobs[unit.model_pass]
+        self._errors[unit.id] += 1
+        job.lose_answer(unit, reason, member)
+        if self._errors[unit.id] >= MOST_ERRORS:
+            raise TransferError(
+                f"the vectors of {len(unit)} texts failed {MOST_ERRORS} times; last they were lost on their way from "
+                f"{member.name} ({member.node.address}): {reason}. Check the network and the memory of Ray's object "
+                "store there (ray memory), then run the same command again: it resumes."
+            )
+        job.again.append(unit)
 
     def _take_error(self, member: Member, unit: Unit, error: NodeError) -> None:
         """A unit has raised: another node may do it, and this one begins anew, as nobody knows what state it is in."""
