@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.execution.cluster.fake_cluster import Clock, FakeCluster, FakeNode, facts, vectors_of
+from tests.execution.cluster.fake_cluster import Clock, FakeCluster, FakeHandle, FakeNode, facts, vectors_of
 from ultimate_embedder.errors import OutputError, StoppedError, TransferError, UsageError
 from ultimate_embedder.events import Event, Mitigated, NodeJoined, NodeRefused
 from ultimate_embedder.execution.cluster.dispatch import IN_FLIGHT, MOST_ERRORS, Dispatcher, Job, Patience
@@ -162,6 +162,31 @@ def test_answers_of_a_unit_that_are_always_lost_are_an_error_with_what_to_do() -
         run.go()
     assert len(run.lost_answers) == 3
     assert run.stored[0]
+
+
+def test_a_connection_that_is_half_open_is_found_long_before_the_deadline_of_a_unit() -> None:
+    run = Run([FakeNode("a", fate=once("half open")), FakeNode("b")], unit_s=300.0).go()
+    run.check()
+    assert len(run.lost()) == 1
+    assert run.clock.now < 60
+
+
+def test_a_node_that_answers_late_is_asked_again_and_nothing_of_its_answers_is_dropped() -> None:
+    run = Run([FakeNode("a", rounds=400)], texts=8, unit_s=300.0)
+    told: list[int] = []
+    run.jobs[0].tell = lambda events, member: told.append(len(member.asked))
+    progress = FakeHandle.progress
+
+    def late(handle: FakeHandle) -> int:
+        ticket = progress(handle)
+        run.cluster.delay(ticket, 300)
+        return ticket
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeHandle, "progress", late)
+        run.go().check()
+    assert not run.lost()
+    assert max(told) > 0
 
 
 def test_a_node_that_is_gone_is_replaced_by_one_that_joins_late() -> None:

@@ -31,6 +31,7 @@ IN_FLIGHT = 2  # units of a node: one that is computed, and one for when it is d
 SUSPECT_DEATHS = 3  # processes that a unit has ended with before it is split, and a text alone before it is rejected
 MOST_ERRORS = 3  # of a unit, on whichever node: then the error is the run's
 ASK_EVERY_S = 2.0  # a node for its progress
+ASK_AGAIN_S = 15.0  # a node that has not answered
 POLL_S = 0.5
 STOP_PATIENCE_S = 60.0  # for the batches that are under way when the run stops
 FINISH_S = 10.0  # to leave the devices
@@ -214,8 +215,8 @@ class Dispatcher:
                 self._roster.take_description(member)
             elif ticket == member.beginning:
                 self._take_begun(member)
-            elif ticket == member.asked:
-                self._take_progress(member)
+            elif ticket in member.asked:
+                self._take_progress(member, ticket)
             elif ticket in member.given:
                 self._take_result(member, ticket)
 
@@ -238,15 +239,16 @@ class Dispatcher:
         if not self._roster.members and isinstance(error.__cause__, UltimateEmbedderError):
             raise error.__cause__
 
-    def _take_progress(self, member: Member) -> None:
-        ticket, member.asked = member.asked, None
+    def _take_progress(self, member: Member, ticket: Ticket) -> None:
+        member.asked.remove(ticket)
         with contextlib.suppress(AnswerLostError, NodeError):  # the next one tells
             try:
                 progress: Progress = self._roster.cluster.answer(ticket)
             except LostError as error:
                 self._lose(member, str(error))
                 return
-            if progress.batches != member.batches:
+            member.asked_at = self._clock()
+            if progress.batches > member.batches:  # answers may come in another order
                 member.batches, member.moved = progress.batches, self._clock()
             if member.order is not None:
                 self._job_of(member.order).tell(progress.events, member)
@@ -347,15 +349,26 @@ class Dispatcher:
                 if now - member.started > max(DESCRIBE_S, self._patience.unit_s):
                     self._lose(member, "its process did not start in time")
                 continue
-            if member.asked is None and now - member.asked_at > ASK_EVERY_S:
-                member.asked, member.asked_at = member.handle.progress(), now
-            silent = member.asked is not None and now - member.asked_at > self._patience.unit_s
+            self._ask(member, now)
+            silent = bool(member.asked) and now - member.asked_at > self._patience.unit_s
             limit = BEGIN_S if member.beginning is not None else self._patience.unit_s
             stuck = bool(member.given or member.beginning is not None) and now - member.moved > limit
             if silent:
                 self._lose(member, f"it has not answered for {self._patience.unit_s:g} s")
             elif stuck:
                 self._lose(member, f"it has finished no batch for {limit:g} s")
+
+    def _ask(self, member: Member, now: float) -> None:
+        """Ask a node for its progress every few seconds; one that does not answer is asked again from time to time.
+
+        A connection that broke at the other end alone is found only when something is sent.
+        """
+        if not member.asked and now - member.asked_at > ASK_EVERY_S:
+            member.asked_at = now
+        elif not member.asked or now - member.asked_again_at <= ASK_AGAIN_S:
+            return
+        member.asked.append(member.handle.progress())
+        member.asked_again_at = now
 
     def _check_members(self) -> None:
         """Stop, resumably, where there was no node for too long."""
