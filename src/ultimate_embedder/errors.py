@@ -10,6 +10,8 @@ UltimateEmbedderError
 ├── DevicesLostError     the devices of a pass stopped working; stored vectors are kept (exit code 3)
 ├── OutputError          the output folder is in use, full or not writable
 ├── NoVectorsError       every record of a collection was rejected
+├── NoNodeError          a cluster has no node that can take part
+├── TransferError        what the nodes of a cluster compute does not arrive; stored vectors are kept
 ├── StoppedError         a deadline or the user stopped the run; stored vectors are kept (exit code 3)
 └── UploadError          Qdrant rejected the upload or could not be reached
 
@@ -121,6 +123,10 @@ class NoVectorsError(UltimateEmbedderError):
 
 class NoNodeError(UltimateEmbedderError):
     """A cluster has no node that can take part."""
+
+
+class TransferError(UltimateEmbedderError):
+    """What the nodes of a cluster compute does not arrive where the run was started."""
 
 
 class StoppedError(UltimateEmbedderError):

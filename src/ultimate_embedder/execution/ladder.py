@@ -254,6 +254,7 @@ FP32_RERUN = Mitigation("fp32_rerun", "rows with unusable vectors were computed 
 PASS_IN_FP32 = Mitigation("pass_in_fp32", "too many vectors are unusable in fp16: the pass begins again, in fp32")
 
 NODE_LOST = Mitigation("node_lost", "the process on a node of the cluster is gone: other nodes do its texts")
+ANSWER_LOST = Mitigation("answer_lost", "vectors were lost on their way from a node: they are computed again")
 UNIT_SPLIT = Mitigation("unit_split", "processes end while they encode some texts: these are tried in halves")
 TEXT_GIVEN_UP = Mitigation("text_given_up", "processes end while they encode one text: it is rejected")
 
@@ -274,6 +275,7 @@ MITIGATIONS: tuple[Mitigation, ...] = (
     FP32_RERUN,
     PASS_IN_FP32,
     NODE_LOST,
+    ANSWER_LOST,
     UNIT_SPLIT,
     TEXT_GIVEN_UP,
 )

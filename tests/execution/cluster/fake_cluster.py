@@ -67,6 +67,8 @@ class FakeHandle:
         self.dead = False
         self.units = 0
         self.stopped = False
+        self.is_half_open = False
+        self.questions = 0
 
     def describe(self) -> int:
         return self.cluster.ticket(self, lambda: self.node.facts)
@@ -83,6 +85,7 @@ class FakeHandle:
         assert not self.dead
         fate = self.node.fate(unit)
         self.cluster.given.append((self.node.id, unit))
+        self.is_half_open |= fate == "half open"
 
         def answer() -> UnitResult:
             if fate == "answer lost":
@@ -99,10 +102,13 @@ class FakeHandle:
                 unit.id, done.keys, vectors_of(done), np.zeros(len(done), bool), (), len(done), 1.0, too_narrow=narrow
             )
 
-        return self.cluster.ticket(self, answer, self.node.rounds if fate != "frozen" else 10**9)
+        return self.cluster.ticket(self, answer, self.node.rounds if fate not in ("frozen", "half open") else 10**9)
 
     def progress(self) -> int:
-        return self.cluster.ticket(self, lambda: Progress(self.units, ()))
+        """On a connection that is half open the first question gets no answer, and the next one an error at once."""
+        self.questions += self.is_half_open
+        self.dead |= self.questions > 1
+        return self.cluster.ticket(self, lambda: Progress(self.units, ()), 10**9 if self.is_half_open else 0)
 
     def finish(self) -> int:
         return self.cluster.ticket(self, tuple)
@@ -129,6 +135,10 @@ class FakeCluster:
         number = next(self._numbers)
         self._waiting[number] = (handle, answer, rounds)
         return number
+
+    def delay(self, ticket: int, rounds: int) -> None:
+        handle, answer, _ = self._waiting[ticket]
+        self._waiting[ticket] = (handle, answer, rounds)
 
     def find_nodes(self) -> list[FoundNode]:
         return [FoundNode(node.id, f"10.0.0.{n}") for n, node in enumerate(self.nodes, 1) if node.alive]

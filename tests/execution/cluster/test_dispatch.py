@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.execution.cluster.fake_cluster import Clock, FakeCluster, FakeNode, facts, vectors_of
-from ultimate_embedder.errors import OutputError, StoppedError, UsageError
+from tests.execution.cluster.fake_cluster import Clock, FakeCluster, FakeHandle, FakeNode, facts, vectors_of
+from ultimate_embedder.errors import OutputError, StoppedError, TransferError, UsageError
 from ultimate_embedder.events import Event, Mitigated, NodeJoined, NodeRefused
-from ultimate_embedder.execution.cluster.dispatch import IN_FLIGHT, Dispatcher, Job, Patience
+from ultimate_embedder.execution.cluster.dispatch import IN_FLIGHT, MOST_ERRORS, Dispatcher, Job, Patience
 from ultimate_embedder.execution.cluster.executor import wait_for_nodes
 from ultimate_embedder.execution.cluster.facts import versions
 from ultimate_embedder.execution.cluster.roster import Roster
@@ -59,6 +59,7 @@ class Run:
         self.stored: list[dict[bytes, np.ndarray]] = [{} for _ in range(passes)]
         self.doubled = 0
         self.rejected: list[tuple[str, str]] = []
+        self.lost_answers: list[tuple[str, str, int]] = []
         self.during: Callable[[], None] = lambda: None
         self.jobs = [self._job(number, unit) for number in range(passes)]
         self.patience = Patience(patience.get("unit_s", 30.0), patience.get("node_s", 20.0))
@@ -79,6 +80,7 @@ class Run:
             reject=lambda unit, reason: self.rejected.append((unit.texts[0], reason)),
             tell=lambda events, member: None,
             split=lambda unit, reason: None,
+            lose_answer=lambda unit, why, member: self.lost_answers.append((member.name, why, len(unit))),
             give_up=lambda texts, unusable: None,
         )
 
@@ -140,6 +142,51 @@ def test_what_happens_to_a_unit_loses_nothing(fate: str) -> None:
     run = Run([FakeNode("a", fate=once(fate)), FakeNode("b")]).go()
     run.check()
     assert len(run.lost()) == (fate in ("dies", "error", "half", "frozen"))
+
+
+def test_an_answer_that_is_lost_is_told_with_its_node_and_computed_again() -> None:
+    run = Run([FakeNode("a", fate=once("answer lost")), FakeNode("b")]).go()
+    run.check()
+    assert run.lost_answers == [("node-1", "lost on its way", 4)]
+    counts = Counter(unit.id for _, unit in run.cluster.given)
+    assert sorted(counts.values()) == [1] * 9 + [2]
+
+
+def test_answers_of_a_unit_that_are_always_lost_are_an_error_with_what_to_do() -> None:
+    bad = "text 21 "
+    nodes = [FakeNode(name, fate=lambda unit: "answer lost" if bad in unit.texts else "done") for name in "ab"]
+    run = Run(nodes)
+    with pytest.raises(
+        TransferError, match=r"4 texts failed 3 times.*node-. \(10\.0\.0\..\): lost on.*ray memory.*resumes"
+    ):
+        run.go()
+    assert len(run.lost_answers) == 3
+    assert run.stored[0]
+
+
+def test_a_connection_that_is_half_open_is_found_long_before_the_deadline_of_a_unit() -> None:
+    run = Run([FakeNode("a", fate=once("half open")), FakeNode("b")], unit_s=300.0).go()
+    run.check()
+    assert len(run.lost()) == 1
+    assert run.clock.now < 60
+
+
+def test_a_node_that_answers_late_is_asked_again_and_nothing_of_its_answers_is_dropped() -> None:
+    run = Run([FakeNode("a", rounds=400)], texts=8, unit_s=300.0)
+    told: list[int] = []
+    run.jobs[0].tell = lambda events, member: told.append(len(member.asked))
+    progress = FakeHandle.progress
+
+    def late(handle: FakeHandle) -> int:
+        ticket = progress(handle)
+        run.cluster.delay(ticket, 300)
+        return ticket
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeHandle, "progress", late)
+        run.go().check()
+    assert not run.lost()
+    assert max(told) > 0
 
 
 def test_a_node_that_is_gone_is_replaced_by_one_that_joins_late() -> None:
@@ -264,8 +311,12 @@ def test_a_node_without_cards_is_left_out_where_others_have_them() -> None:
 def test_random_faults_lose_nothing_and_double_nothing(seed: int) -> None:
     dice = random.Random(seed)
 
+    answers: Counter[str] = Counter()
+
     def fate(unit: Unit) -> str:
-        return dice.choices(["done", "dies", "answer lost", "half", "frozen"], [80, 6, 6, 6, 2])[0]
+        found = dice.choices(["done", "dies", "answer lost", "half", "frozen"], [80, 6, 6, 6, 2])[0]
+        answers[unit.id] += found == "answer lost"
+        return found if answers[unit.id] < MOST_ERRORS else "done"  # more would be the error of the run
 
     nodes = [FakeNode(f"n{number}", rounds=dice.randrange(4), fate=fate) for number in range(dice.randint(2, 5))]
     run = Run(nodes, texts=120, seed=seed, passes=dice.choice([1, 2]), node_s=10.0**6)

@@ -53,6 +53,7 @@ CASES: list[tuple[str, str, CollectionSummary]] = [
     ),
     ("m worked on the CPU", "--mode exclusive", mitigated("companion_cpu_fallback", model="m", reason="no room")),
     ("cuda:1 was lost", "driver", mitigated("device_lost", device="cuda:1", reason="it hangs")),
+    ("Vectors from node-2 were lost", "network", mitigated("answer_lost", device="node-2", reason="ObjectLostError")),
     ("cuda:1 ran out of memory", "--batch-tokens", mitigated("oom_bisect", device="cuda:1", model="m")),
     ("Batches of m were smaller", "--mode exclusive", one_pass(reduced_batches=4)),
     ("Devices waited for texts of m", "CPU cores", one_pass(wait_seconds=5, forward_seconds=5)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ultimate_embedder.errors import OutputError, StoppedError, UltimateEmbedderError
+from ultimate_embedder.errors import OutputError, StoppedError, TransferError, UltimateEmbedderError
 from ultimate_embedder.events import Event
 from ultimate_embedder.execution.cluster.node import PassFacts, Progress
 from ultimate_embedder.execution.cluster.roster import (
@@ -31,6 +31,7 @@ IN_FLIGHT = 2  # units of a node: one that is computed, and one for when it is d
 SUSPECT_DEATHS = 3  # processes that a unit has ended with before it is split, and a text alone before it is rejected
 MOST_ERRORS = 3  # of a unit, on whichever node: then the error is the run's
 ASK_EVERY_S = 2.0  # a node for its progress
+ASK_AGAIN_S = 15.0  # a node that has not answered
 POLL_S = 0.5
 STOP_PATIENCE_S = 60.0  # for the batches that are under way when the run stops
 FINISH_S = 10.0  # to leave the devices
@@ -59,6 +60,8 @@ class Job:
     """Tell what has happened on a node."""
     split: Callable[[Unit, str], None]
     """Tell that a unit is tried in halves, and why."""
+    lose_answer: Callable[[Unit, str, Member], None]
+    """Tell that the vectors of a unit were lost on their way, and how."""
     give_up: Callable[[int, int], None]
     """fp16 is too narrow: of so many texts so many are unusable."""
     nodes: frozenset[str] | None = None
@@ -212,8 +215,8 @@ class Dispatcher:
                 self._roster.take_description(member)
             elif ticket == member.beginning:
                 self._take_begun(member)
-            elif ticket == member.asked:
-                self._take_progress(member)
+            elif ticket in member.asked:
+                self._take_progress(member, ticket)
             elif ticket in member.given:
                 self._take_result(member, ticket)
 
@@ -236,15 +239,16 @@ class Dispatcher:
         if not self._roster.members and isinstance(error.__cause__, UltimateEmbedderError):
             raise error.__cause__
 
-    def _take_progress(self, member: Member) -> None:
-        ticket, member.asked = member.asked, None
+    def _take_progress(self, member: Member, ticket: Ticket) -> None:
+        member.asked.remove(ticket)
         with contextlib.suppress(AnswerLostError, NodeError):  # the next one tells
             try:
                 progress: Progress = self._roster.cluster.answer(ticket)
             except LostError as error:
                 self._lose(member, str(error))
                 return
-            if progress.batches != member.batches:
+            member.asked_at = self._clock()
+            if progress.batches > member.batches:  # answers may come in another order
                 member.batches, member.moved = progress.batches, self._clock()
             if member.order is not None:
                 self._job_of(member.order).tell(progress.events, member)
@@ -257,9 +261,9 @@ class Dispatcher:
         except LostError as error:
             self._lose(member, str(error))
             return
-        except AnswerLostError:
+        except AnswerLostError as error:
             del member.given[ticket]
-            job.again.append(unit)
+            self._take_lost(member, unit, str(error))
             return
         except NodeError as error:
             self._take_error(member, unit, error)
@@ -291,6 +295,19 @@ class Dispatcher:
                 "send their vectors instead."
             )
         self._jobs[unit.model_pass].again.append(unit)
+
+    def _take_lost(self, member: Member, unit: Unit, reason: str) -> None:
+        """Vectors were lost on their way: they are computed again, a few times."""
+        job = self._jobs[unit.model_pass]
+        self._errors[unit.id] += 1
+        job.lose_answer(unit, reason, member)
+        if self._errors[unit.id] >= MOST_ERRORS:
+            raise TransferError(
+                f"the vectors of {len(unit)} texts failed {MOST_ERRORS} times; last they were lost on their way from "
+                f"{member.name} ({member.node.address}): {reason}. Check the network and the memory of Ray's object "
+                "store there (ray memory), then run the same command again: it resumes."
+            )
+        job.again.append(unit)
 
     def _take_error(self, member: Member, unit: Unit, error: NodeError) -> None:
         """A unit has raised: another node may do it, and this one begins anew, as nobody knows what state it is in."""
@@ -332,15 +349,26 @@ class Dispatcher:
                 if now - member.started > max(DESCRIBE_S, self._patience.unit_s):
                     self._lose(member, "its process did not start in time")
                 continue
-            if member.asked is None and now - member.asked_at > ASK_EVERY_S:
-                member.asked, member.asked_at = member.handle.progress(), now
-            silent = member.asked is not None and now - member.asked_at > self._patience.unit_s
+            self._ask(member, now)
+            silent = bool(member.asked) and now - member.asked_at > self._patience.unit_s
             limit = BEGIN_S if member.beginning is not None else self._patience.unit_s
             stuck = bool(member.given or member.beginning is not None) and now - member.moved > limit
             if silent:
                 self._lose(member, f"it has not answered for {self._patience.unit_s:g} s")
             elif stuck:
                 self._lose(member, f"it has finished no batch for {limit:g} s")
+
+    def _ask(self, member: Member, now: float) -> None:
+        """Ask a node for its progress every few seconds; one that does not answer is asked again from time to time.
+
+        A connection that broke at the other end alone is found only when something is sent.
+        """
+        if not member.asked and now - member.asked_at > ASK_EVERY_S:
+            member.asked_at = now
+        elif not member.asked or now - member.asked_again_at <= ASK_AGAIN_S:
+            return
+        member.asked.append(member.handle.progress())
+        member.asked_again_at = now
 
     def _check_members(self) -> None:
         """Stop, resumably, where there was no node for too long."""

@@ -21,7 +21,7 @@ from ultimate_embedder.execution.cluster.roster import DESCRIBE_S, Member, Roste
 from ultimate_embedder.execution.cluster.shared_output import adopt_leftovers, adopt_unit
 from ultimate_embedder.execution.cluster.units import PassOrder, Shipper, Unit, UnitResult, cut_units
 from ultimate_embedder.execution.executor import PassWork
-from ultimate_embedder.execution.ladder import TEXT_GIVEN_UP, UNIT_SPLIT
+from ultimate_embedder.execution.ladder import ANSWER_LOST, TEXT_GIVEN_UP, UNIT_SPLIT
 from ultimate_embedder.execution.local import memory_need
 from ultimate_embedder.execution.writer import VectorWriter
 from ultimate_embedder.planning import (
@@ -169,6 +169,7 @@ class ClusterExecutor:
             reject=desk.reject,
             tell=desk.tell,
             split=desk.split,
+            lose_answer=desk.lose_answer,
             give_up=desk.give_up,
             nodes=None if alone else frozenset(task.place.devices) & names,
         )
@@ -252,6 +253,11 @@ class _Desk:
     def split(self, unit: Unit, reason: str) -> None:
         """Tell that a unit is tried in halves."""
         self._work.events.mitigated(UNIT_SPLIT, {"reason": reason, "rows": len(unit)})
+
+    def lose_answer(self, unit: Unit, reason: str, member: Member) -> None:
+        """Tell that vectors of a node were lost on their way."""
+        details = {"device": member.name, "reason": reason, "rows": len(unit)}
+        self._work.events.mitigated(ANSWER_LOST, details)
 
     def give_up(self, texts: int, unusable: int) -> None:
         """fp16 is too narrow for the model."""

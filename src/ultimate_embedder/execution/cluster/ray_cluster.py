@@ -178,6 +178,8 @@ def _free_resources() -> Mapping[str, Mapping[str, float]]:
 def _in_words(error: Exception) -> str:
     """The sentence that matters of a message with tracebacks and advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, ObjectLostError):  # Ray's own words are about retries, which are not wanted here
+        return f"{type(error).__name__}: no node has a copy any more"
     if isinstance(error, RayActorError):
         said = [line for line in lines if line.startswith(("The actor died", "The actor is", "The actor", "Worker"))]
         lines = said or lines

@@ -110,8 +110,11 @@ class Member:
     """The pass that it is ready for, or is getting ready for."""
     beginning: Ticket | None = None
     given: dict[Ticket, Unit] = field(default_factory=dict)
-    asked: Ticket | None = None
+    asked: list[Ticket] = field(default_factory=list)
+    """For its progress; several where it has not answered at once."""
     asked_at: float = 0.0
+    """When it has last answered, or was first asked since then."""
+    asked_again_at: float = 0.0
     batches: int = 0
     moved: float = 0.0
     """When it has last done something that shows."""
@@ -124,8 +127,8 @@ class Member:
     @property
     def tickets(self) -> list[Ticket]:
         """All that is under way."""
-        waiting = [self.describing, self.beginning, self.asked]
-        return [*self.given, *(ticket for ticket in waiting if ticket is not None)]
+        waiting = [self.describing, self.beginning]
+        return [*self.given, *self.asked, *(ticket for ticket in waiting if ticket is not None)]
 
 
 @dataclass

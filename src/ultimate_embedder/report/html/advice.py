@@ -162,6 +162,14 @@ RULES = (
     Rule(
         "note",
         "mitigation",
+        lambda f: f["kind"] == "answer_lost",
+        "Vectors from {device} were lost on their way {times}",
+        "{reason}. They were computed again.",
+        "If it happens often, give Ray more memory there (ray start --object-store-memory), or look at the network.",
+    ),
+    Rule(
+        "note",
+        "mitigation",
         lambda f: f["kind"] == OUT_OF_MEMORY,
         "{device} ran out of memory, and the run continued",
         "{times} for {model}. No vector is missing because of it.",
