@@ -12,8 +12,8 @@ ECOSYSTEM_STAMP := $(ECOSYSTEM)/.installed
 ECOSYSTEM_CONSTRAINTS := --constraint constraints.txt --constraint constraints-ecosystem.txt
 PYTEST_OPTIONS := -q --strict-markers -m 'not slow'
 SLOW_OPTIONS := -q --strict-markers -m slow
-# the tests on simulated devices run beside the others, which have a process per core
-HALF_THE_CORES = $$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 ))
+# of the tests on simulated devices, beside a process per core of the others: both should be done at about the same time
+SIMULATED_PROCESSES = $$(( $$(getconf _NPROCESSORS_ONLN) / 2 + 1 ))
 # what tests and benchmarks take says nothing of the user's own runs, which `plan` learns from
 export ULTIMATE_EMBEDDER_HISTORY ?= off
 # empty is off: where images of containers set it, each process that a test starts would compile all modules again
@@ -54,7 +54,7 @@ test-unit: $(STAMP) $(FIRST)
 # what the others leave of the cores; what they print is shown when they are done
 test-simulated: $(STAMP) $(FIRST)
 	@mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(HALF_THE_CORES) --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)" \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(SIMULATED_PROCESSES) --dist worksteal tests/simulated --override-ini addopts="$(PYTEST_OPTIONS)" \
 		> build/simulated.txt 2>&1; code=$$?; cat build/simulated.txt; exit $$code
 
 # a Ray cluster of two nodes, which take both cores
