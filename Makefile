@@ -119,6 +119,7 @@ torture: $(STAMP)  ## hours: runs on devices that are too small or die, runs tha
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/simulated --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --override-ini addopts="$(SLOW_OPTIONS)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.cluster.torture --runs 100
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.cluster.hosts
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.torture --cases 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.simulated.crash --kills 1000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.file_operations
