@@ -125,6 +125,7 @@ def test_openvino_computes_fp32_in_fp32_and_int8_in_the_groups_that_fit() -> Non
 def test_groups_fit_every_product() -> None:
     assert [group_size(in_groups(128), size) for size in (384, 768, 320, 48, 312)] == [128, 128, 64, 16, 0]
     assert group_size(WEIGHTS_ONLY, 384) == 0
+    assert [group_size(word, 384) for word in ("openvino-64", "openvino-weights")] == [64, 0]  # of earlier outputs
     assert possible_ways("openvino", has_vnni=False) == (WEIGHTS_ONLY,)
     assert possible_ways("onnx", has_vnni=True) == (None,)
 
@@ -178,6 +179,15 @@ def test_a_graph_that_is_not_what_was_checked_is_not_used(cache: Path) -> None:
     make_graph(wish)
     assert read_graph(wish) is not None
     wish.record.write_text(wish.record.read_text().replace('"divisor": 64', '"divisor": 32'))
+    assert read_graph(wish) is None
+
+
+def test_a_graph_whose_weights_were_made_otherwise_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    on_backend(model, "openvino", WEIGHTS_ONLY, int8=True)
+    wish = GraphWish(model, "openvino", int8=True)
+    assert read_graph(wish) is not None
+    monkeypatch.setattr("ultimate_embedder.models.exported.BALANCED", "another way")
     assert read_graph(wish) is None
 
 

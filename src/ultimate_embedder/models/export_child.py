@@ -12,6 +12,7 @@ from ultimate_embedder.models.encoder import Encoder, load_encoder
 from ultimate_embedder.models.exported import GraphWish, Made, write_record
 from ultimate_embedder.models.int8 import group_size, usual_way
 from ultimate_embedder.models.runtimes import RUNTIMES
+from ultimate_embedder.models.runtimes.balance import SAMPLE
 from ultimate_embedder.models.runtimes.export import EXPORT_ERRORS, export_onnx, quantize_onnx
 
 LEAST_COSINE = {"float32": 0.9999, "int8": 0.9}  # of the worst canary text; less means that the export is wrong
@@ -41,7 +42,7 @@ def make_graph(wish: GraphWish) -> None:
             f"--backend {wish.backend}: {wish.model.name} needs inputs that cannot be exported. Use --backend torch."
         )
     _export(encoder, wish)
-    divisor = _quantize(wish) if wish.int8 else 0
+    divisor = _quantize(encoder, wish) if wish.int8 else 0
     write_record(wish, divisor, _compare(encoder, wish, divisor))
 
 
@@ -58,14 +59,21 @@ def _export(encoder: Encoder, wish: GraphWish) -> None:
         ) from error
 
 
-def _quantize(wish: GraphWish) -> int:
+def _quantize(encoder: Encoder, wish: GraphWish) -> int:
     """Write the graph in int8; gives the divisor of its inner sizes."""
     if wish.backend == "openvino":
         from ultimate_embedder.models.runtimes.int8_weights import write_int8_graph
 
-        return write_int8_graph(wish.plain, wish.path)
+        return write_int8_graph(wish.plain, wish.path, _examples(encoder))
     quantize_onnx(wish.plain, wish.path)
     return 0
+
+
+def _examples(encoder: Encoder) -> list[dict[str, np.ndarray]]:
+    """Inputs of the graph, one text each, as padding would count as text."""
+    texts, names = encoder.tokenize(SAMPLE), encoder.tokenizer.input_names
+    batches = [encoder.batch(texts, np.array([row])).features for row in range(len(SAMPLE))]
+    return [{name: features[name].numpy() for name in names} for features in batches]
 
 
 def _compare(encoder: Encoder, wish: GraphWish, divisor: int) -> float:

@@ -23,6 +23,7 @@ from ultimate_embedder.config import cache_folder
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.machine import processor_name
+from ultimate_embedder.models.int8 import BALANCED, OPENVINO
 from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
 from ultimate_embedder.types import ResolvedModel
 
@@ -119,7 +120,9 @@ def write_record(wish: GraphWish, divisor: int, cosine: float) -> None:
 
 def _conditions(wish: GraphWish) -> dict[str, str]:
     """What a graph and its check depend on."""
+    method = {"int8": BALANCED} if wish.int8 and wish.backend == OPENVINO else {}
     return {
+        **method,
         "model": wish.model.digest,
         "ultimate-embedder": __version__,
         "torch": version("torch"),

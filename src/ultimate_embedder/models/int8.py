@@ -2,8 +2,10 @@
 
 OpenVINO: the weights of every product are int8 with a scale per output channel. On CPUs with VNNI the activations
 become int8 too, in groups of neighbouring numbers of a row, each with a scale of its own; without VNNI they stay in
-fp32. No scale is shared by rows, so that a vector does not depend on the texts beside it. ONNX Runtime's dynamic int8
-has one scale for a whole batch, and its vectors do; it has no word here, as earlier versions knew no other way.
+fp32. No scale is shared by rows, so that a vector does not depend on the texts beside it. Channels are brought to
+similar size first (`runtimes/balance.py`): the words say so, as vectors without that are others. ONNX Runtime's dynamic
+int8 has one scale for a whole batch, and its vectors depend on it; it has no word here, as earlier versions knew no
+other way.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from __future__ import annotations
 OPENVINO = "openvino"
 GROUPS = (128, 64, 32)
 """Sizes of groups, the fastest first: fewer scales are less work, and lose more."""
-WEIGHTS_ONLY = f"{OPENVINO}-weights"
+BALANCED = f"{OPENVINO}-balanced"
+"""How the weights are made; graphs that were made otherwise are made again."""
+WEIGHTS_ONLY = f"{BALANCED}-weights"
 LEAST_GROUP = 16  # OpenVINO takes multiples of this
 
 
 def in_groups(size: int) -> str:
     """The way with groups of at most this size."""
-    return f"{OPENVINO}-{size}"
+    return f"{BALANCED}-{size}"
 
 
 def possible_ways(backend: str, *, has_vnni: bool) -> tuple[str | None, ...]:
@@ -34,9 +38,7 @@ def usual_way(backend: str, *, has_vnni: bool) -> str | None:
 
 def group_size(way: str, divisor: int) -> int:
     """The size of groups for products whose inner sizes have this divisor: they must fit; 0 for fp32 activations."""
-    if way == WEIGHTS_ONLY:
-        return 0
-    size = int(way.rpartition("-")[2])
+    size = _size(way)
     while size >= LEAST_GROUP and divisor % size:
         size //= 2
     return size if size >= LEAST_GROUP else 0
@@ -46,6 +48,11 @@ def in_words(way: str | None) -> str:
     """A way, for messages."""
     if way is None:
         return "ONNX Runtime, one scale per batch"
-    if way == WEIGHTS_ONLY:
-        return "OpenVINO, int8 weights, fp32 activations"
-    return f"OpenVINO, groups of {way.rpartition('-')[2]}"
+    size = _size(way)
+    return f"OpenVINO, groups of {size}" if size else "OpenVINO, int8 weights, fp32 activations"
+
+
+def _size(way: str) -> int:
+    """The size of groups that a word has, also one of an older output; 0 if it has none."""
+    word = way.rpartition("-")[2]
+    return int(word) if word.isdecimal() else 0
