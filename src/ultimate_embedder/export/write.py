@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 NONE_SPLIT = SplitCounts()
 SIDE_BY_SIDE_POINTS = 4096  # fewer are written in no time, one export after the other
 DRAFT_POINTS = 10_000  # fewer are written sooner than it is worth another process during encoding
-NO_DRAFTS: Mapping[str, ExportDraft] = {}
-
 
 Drafts = Mapping[str, ExportDraft]
 """Exports that were begun before their vectors were known, by kind."""
+NO_DRAFTS: Drafts = {}
 
 
 @contextmanager
