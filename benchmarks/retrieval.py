@@ -75,7 +75,7 @@ def encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
     with ThreadPoolExecutor(usable_cores()) as pool:
         for _ in pool.map(run, [batch.rows for batch in plan_batches(tokenized.lengths, CPU_BUDGET_TOKENS)]):
             pass
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def encode_judged(encoder: Encoder, judged: Judged) -> Vectors:
