@@ -19,7 +19,7 @@ export ULTIMATE_EMBEDDER_HISTORY ?= off
 # empty is off: where images of containers set it, each process that a test starts would compile all modules again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install demo test test-unit test-simulated test-cluster test-lowest test-ecosystem test-browser events check lint types compiled accelerator generated bench bench-quick bench-cluster bench-exports bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
+.PHONY: install demo test test-unit test-simulated test-cluster test-lowest test-ecosystem test-browser events check lint types compiled accelerator generated bench bench-quick bench-cluster bench-exports bench-int8 bench-int8-emulated bench-upload bench-search torture mutations scale scale-out million durability plot requests host-calls real-cards gpu-check clean docs help
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -159,6 +159,12 @@ bench-cluster: $(STAMP)  ## overhead of a Ray cluster, two nodes against one, th
 
 bench-exports: $(STAMP)  ## seconds of each export after encoding, and of all together: build/bench/exports.json
 	PYTHONPATH=. $(BIN)/python -m benchmarks.exports
+
+bench-int8: $(STAMP)  ## on a CPU with VNNI: all that --precision int8 should reach; ARGS="--model M ... --data DIR ...": build/bench/int8.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks.int8 $(ARGS)
+
+bench-int8-emulated: $(STAMP)  ## what int8 with VNNI loses, computed on any CPU; ARGS="--data DIR ...": build/bench/int8-emulated.json
+	PYTHONPATH=. $(BIN)/python -m benchmarks.int8_emulated $(ARGS)
 
 bench-upload: $(STAMP)  ## points per second of uploads, against the tests' Qdrant server
 	PYTHONPATH=. $(BIN)/python benchmarks/upload.py

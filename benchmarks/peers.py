@@ -63,11 +63,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="contenders, with commas")
     parser.add_argument("--plot", type=Path, help="write an SVG there too")
     options = parser.parse_args()
-    BUILD.mkdir(parents=True, exist_ok=True)
     texts = (
         read_texts(options.chunks) if options.chunks else make_texts(options.texts or (300 if options.quick else 1500))
     )
-    (BUILD / "texts.json").write_text(json.dumps(texts))
     names = [name for name in CONTENDERS if not options.quick or name in QUICK]
     if options.only:
         names = [name for name in names if name in [REFERENCE, *(word.strip() for word in options.only.split(";"))]]
@@ -82,6 +80,8 @@ def main() -> None:
 
 def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -> dict[str, Any]:
     """Run every contender once per round, and measure the limit of the machine."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    (BUILD / "texts.json").write_text(json.dumps(texts))
     model = model_folder(name)
     encoder = load_encoder(resolve_model(str(model)), "float32", "cpu")
     lengths = encoder.tokenize(texts).lengths
