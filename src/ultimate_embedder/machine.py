@@ -14,6 +14,7 @@ CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 CPU_INFO = Path("/proc/cpuinfo")
 CPU_INFO_BYTES = 1 << 20
 VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni"})
+COMPUTING_FLAGS = ("amx", "asimd", "avx", "bf16", "fma", "i8mm", "sve")
 PROC = Path("/proc/self")
 PID_NAMESPACE = PROC / "ns" / "pid"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -57,6 +58,14 @@ def processor_flags(cpu_info: Path = CPU_INFO) -> frozenset[str] | None:
 def has_vnni() -> bool:
     """Whether the processor announces instructions that multiply int8; False where that cannot be read."""
     return bool((processor_flags() or frozenset()) & VNNI_FLAGS)
+
+
+@functools.cache
+def processor_identity() -> str:
+    """Tells processors apart by what they compute with: in virtual machines different ones have the same name."""
+    flags = processor_flags() or frozenset()
+    computing = sorted(flag for flag in flags if flag.startswith(COMPUTING_FLAGS))
+    return " ".join([processor_name(), *computing])
 
 
 def available_bytes() -> int:

@@ -443,7 +443,8 @@ def _load_encoder(
         )
     elif dtype == "bfloat16" and plan.on_cpu:
         _try_bf16(emit)
-        encoder = products_in_bf16(load_encoder(plan.model, "float32", "cpu", limit, trusted, token_cap=cap))
+        in_fp32 = load_encoder(plan.model, "float32", "cpu", limit, trusted, token_cap=cap, may_fuse=may_fuse)
+        encoder = products_in_bf16(in_fp32)
     else:
         encoder = load_encoder(plan.model, dtype, "cpu", limit, trusted, token_cap=cap, may_fuse=may_fuse)
     check_dim(plan.model, config.dim, encoder.dim)

@@ -14,7 +14,7 @@ BF16 = "bfloat16"
 
 
 def products_in_bf16(encoder: Encoder) -> Encoder:
-    """An encoder in fp32, with the linear layers of its transformer changed to bf16."""
+    """An encoder in fp32, with the products of its transformer changed to bf16."""
     transformer = encoder.transformer if encoder.transformer is not None else encoder.model[0]
     _replace_layers(transformer)
     return encoder.with_runtime(TorchRuntime(BF16))
@@ -23,9 +23,13 @@ def products_in_bf16(encoder: Encoder) -> Encoder:
 def _replace_layers(parent: torch.nn.Module) -> None:
     import torch
 
+    from ultimate_embedder.models.fused.products import Bf16Product, Product
+
     for name, module in parent.named_children():
         if type(module) is torch.nn.Linear:
             setattr(parent, name, _in_bf16(module))
+        elif isinstance(module, Product):  # of a fused model
+            setattr(parent, name, Bf16Product(module))
         else:
             _replace_layers(module)
 

@@ -22,6 +22,7 @@ from ultimate_embedder.models.fused import (
     Checked,
     NotFusibleError,
     compare,
+    find_faster_products,
     load_fused,
     read_checked,
     remember,
@@ -245,7 +246,7 @@ def load_encoder(
     may_fuse = may_fuse and dtype == "float32" and device == "cpu"
     checked = read_checked(model.digest) if may_fuse else None
     if checked is not None and checked.settings is not None:
-        return as_encoder(load_fused(model.path, checked.settings), model, max_tokens, token_cap)
+        return as_encoder(load_fused(model.path, checked.settings, checked.products), model, max_tokens, token_cap)
     import_quickly("sentence_transformers")
     import torch
     from sentence_transformers import SentenceTransformer
@@ -271,8 +272,8 @@ def _fused_if_equal(
 ) -> Encoder:
     """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""
     try:
-        settings = settings_of(loaded, model.path)
-        fused = as_encoder(load_fused(model.path, settings), model, max_tokens, token_cap)
+        settings, products = settings_of(loaded, model.path), find_faster_products()
+        fused = as_encoder(load_fused(model.path, settings, products), model, max_tokens, token_cap)
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
         return as_encoder(loaded, model, max_tokens, token_cap)
@@ -282,7 +283,7 @@ def _fused_if_equal(
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
         return reference
-    remember(model.digest, Checked(settings, None))
+    remember(model.digest, Checked(settings, None, products))
     return fused
 
 

@@ -22,7 +22,7 @@ from ultimate_embedder.child import ChildNotStartedError, start_child
 from ultimate_embedder.config import cache_folder
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.files import file_sha256
-from ultimate_embedder.machine import processor_name
+from ultimate_embedder.machine import processor_identity
 from ultimate_embedder.models.int8 import BALANCED, OPENVINO
 from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
 from ultimate_embedder.types import ResolvedModel
@@ -128,7 +128,7 @@ def _conditions(wish: GraphWish) -> dict[str, str]:
         "torch": version("torch"),
         "transformers": version("transformers"),
         "runtime": f"{wish.backend} {_runtime_version(MODULES[wish.backend])}",
-        "processor": processor_name(),
+        "processor": processor_identity(),
     }
 
 

@@ -1,12 +1,12 @@
 """A faster forward on the CPU for models of BERT's shape, without sentence-transformers and transformers.
 
 It reads the model's own files. Before it is first used on a model it is compared with sentence-transformers, token by
-token and vector by vector; the result is remembered for these files and these versions, and later runs need not import
-the two, which takes longer than loading the model.
+token and vector by vector; the result is remembered for these files, versions and this processor, and later runs need
+not import the two, which takes longer than loading the model.
 """
 
 from ultimate_embedder.models.fused.check import Checked, compare, read_checked, remember
-from ultimate_embedder.models.fused.load import load_fused
+from ultimate_embedder.models.fused.load import find_faster_products, load_fused
 from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError, settings_of
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FusedSettings",
     "NotFusibleError",
     "compare",
+    "find_faster_products",
     "load_fused",
     "read_checked",
     "remember",

@@ -13,6 +13,7 @@ import numpy as np
 
 from ultimate_embedder._version import __version__
 from ultimate_embedder.config import cache_folder
+from ultimate_embedder.machine import processor_identity
 from ultimate_embedder.models.canary import CANARY, row_cosines
 from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError
 from ultimate_embedder.state import Fields, read_state, write_state
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.models.encoder import Encoder
 
 LEAST_COSINE = 0.999999
-FUSED = "2"  # counts changes of how a fused model computes
+FUSED = "3"  # counts changes of how a fused model computes
 PACKAGES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 # white space only, special tokens as users may write them, letters that tokenizers replace
 AWKWARD = (*CANARY, "", " \n", "[CLS] a [SEP] [PAD] [MASK] <s> </s> <pad> <mask>", "ＡＢＣ éé ß 1,234.5")
@@ -34,19 +35,23 @@ class Checked:
 
     settings: FusedSettings | None
     problem: str | None
+    products: str = ""
+    """The kind of products that it has, which is the faster one on this processor."""
 
 
 def read_checked(digest: str) -> Checked | None:
-    """What is known of a model with these files, on these versions; None if it must be compared."""
+    """What is known of a model with these files, on these versions and this processor; None if it must be compared."""
 
     def parse(fields: Fields) -> Checked | None:
         versions = fields.inner("versions")
         if not fields.sealed:
             return None
-        if {name: versions.text(name) for name in versions} != _versions() or fields.text("digest") != digest:
+        if {name: versions.text(name) for name in versions} != _conditions() or fields.text("digest") != digest:
             return None
         problem = fields.text_or_none("problem")
-        return Checked(None if problem else FusedSettings.from_state(fields.inner("settings")), problem)
+        if problem:
+            return Checked(None, problem)
+        return Checked(FusedSettings.from_state(fields.inner("settings")), None, fields.text("products"))
 
     found = read_state(_path(digest), parse)
     return found if isinstance(found, Checked) else None  # what is damaged is compared again
@@ -55,7 +60,13 @@ def read_checked(digest: str) -> Checked | None:
 def remember(digest: str, checked: Checked) -> None:
     """Keep a result for later runs; where the cache cannot be written, they compare again."""
     settings = checked.settings.to_state() if checked.settings else {}
-    state = {"versions": _versions(), "digest": digest, "problem": checked.problem, "settings": settings}
+    state = {
+        "versions": _conditions(),
+        "digest": digest,
+        "problem": checked.problem,
+        "settings": settings,
+        "products": checked.products,
+    }
     with contextlib.suppress(OSError):
         _path(digest).parent.mkdir(parents=True, exist_ok=True)
         write_state(_path(digest), state)
@@ -84,5 +95,7 @@ def _path(digest: str) -> Path:
     return cache_folder() / "fused" / f"{digest[:32]}.json"
 
 
-def _versions() -> Mapping[str, str]:
-    return {"ultimate-embedder": __version__, "fused": FUSED, **{name: metadata.version(name) for name in PACKAGES}}
+def _conditions() -> Mapping[str, str]:
+    """What a result depends on."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {"ultimate-embedder": __version__, "fused": FUSED, "processor": processor_identity(), **versions}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.models.fused.model import FusedModel
 
 
-def load_fused(folder: Path, settings: FusedSettings) -> FusedModel:
+def load_fused(folder: Path, settings: FusedSettings, products: str) -> FusedModel:
     """Load a model from its files; raises `NotFusibleError` if its weights are not those of such a model."""
     from ultimate_embedder.models.fused.model import FusedModel
     from ultimate_embedder.models.fused.tokenizer import FileTokenizer
@@ -24,8 +24,15 @@ def load_fused(folder: Path, settings: FusedSettings) -> FusedModel:
     modules = read_modules(folder)
     place = folder / modules[0].path if modules else folder
     tokenizer = FileTokenizer(folder / "tokenizer.json", settings.pad_token_id, settings.max_seq_length)
-    transformer = FusedTransformer(Weights(_tensors(place / "model.safetensors")), settings)
+    transformer = FusedTransformer(Weights(_tensors(place / "model.safetensors")), settings, products)
     return FusedModel(transformer, tokenizer, settings)
+
+
+def find_faster_products() -> str:
+    """Which of `PRODUCTS` is faster here: some tens of milliseconds."""
+    from ultimate_embedder.models.fused.products import faster_products
+
+    return faster_products()
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
