@@ -79,7 +79,7 @@ def emulated(model: ResolvedModel, encoder: Encoder, size: int) -> Encoder:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "emulated.xml"
         write_emulated(graph.path, path, group)
-        return encoder.with_runtime(OpenVinoRuntime(path, "int8", encoder.tokenizer.input_names))
+        return encoder.with_runtime(OpenVinoRuntime(path, "int8"))
 
 
 def write_emulated(source: Path, target: Path, group: int) -> None:

@@ -16,9 +16,10 @@ from tests.support.tiny_models import Architecture, tiny_model
 from ultimate_embedder.config import cache_folder
 from ultimate_embedder.devices import CpuDevice
 from ultimate_embedder.errors import ModelError
-from ultimate_embedder.models import Encoder, load_encoder, resolve_model, row_cosines
-from ultimate_embedder.models.fused import check, read_checked
+from ultimate_embedder.models import Encoder, load_encoder, products_in_bf16, resolve_model, row_cosines
+from ultimate_embedder.models.fused import check, find_faster_products, products, read_checked
 from ultimate_embedder.models.fused.check import AWKWARD
+from ultimate_embedder.models.fused.products import BLAS, ONEDNN, PRODUCTS, PackedProduct, Product
 
 TEXTS = [*AWKWARD, *(f"{number} " + "some words " * (number * 7 % 23) for number in range(20)), "too long " * 900]
 
@@ -153,8 +154,50 @@ def test_a_record_that_is_damaged_or_of_other_versions_is_not_believed(monkeypat
         assert read_checked(digest) is None, damaged
         assert load(folder).fused
         assert record.read_text() == whole
-    monkeypatch.setattr(check, "FUSED", "0")
-    assert read_checked(digest) is None
+    for name, other in (("FUSED", "0"), ("processor_identity", lambda: "another")):
+        monkeypatch.setattr(check, name, other)
+        assert read_checked(digest) is None
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_products_of_every_kind_give_the_same_vectors(products: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ultimate_embedder.models.encoder.find_faster_products", lambda: products)
+    for architecture in ("bert", "xlm-roberta"):
+        folder = tiny_model(architecture)
+        compared, remembered = load(folder), load(folder)
+        known = read_checked(resolve_model(str(folder)).digest)
+        assert known is not None
+        assert known.products == products
+        assert {type(encoder.transformer.layers[0].inner) for encoder in (compared, remembered)} == {PRODUCTS[products]}
+        assert_same(remembered, load(folder, fused=False))
+        assert_same(remembered.replica(), load(folder, fused=False))
+
+
+def test_bf16_products_of_a_fused_model_are_near_fp32() -> None:
+    for architecture in ("bert", "xlm-roberta"):
+        folder = tiny_model(architecture)
+        expected, changed = vectors(load(folder), packed=True), products_in_bf16(load(folder))
+        assert changed.fused
+        assert changed.dtype == "bfloat16"
+        assert 0.999 < row_cosines(vectors(changed, packed=True), expected).min() < 1 - 1e-7
+        layer = changed.transformer.layers[0]
+        assert (str(layer.inner.weight.dtype), str(layer.norm.weight.dtype)) == ("torch.bfloat16", "torch.float32")
+
+
+def test_the_faster_kind_of_product_is_taken_where_it_is_much_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, expected in (((1.0, 0.5), ONEDNN), ((1.0, 0.95), BLAS), ((1.0, 2.0), BLAS)):
+        taken = dict(zip((Product, PackedProduct), seconds, strict=True))
+        monkeypatch.setattr(products, "_seconds", lambda compute, inputs, taken=taken: taken[type(compute.__self__)])
+        assert find_faster_products() == expected
+
+
+def test_without_onednn_products_are_those_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise RuntimeError("there is no such operator")
+
+    monkeypatch.setattr(products.PackedProduct, "__init__", missing)
+    assert find_faster_products() == BLAS
 
 
 def test_without_a_place_for_records_it_is_compared_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

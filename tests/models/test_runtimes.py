@@ -93,6 +93,23 @@ def test_a_graph_has_no_weights_of_torch_beside_it() -> None:
     assert (exported.device.type, exported.tensors_off_host()) == ("cpu", [])
 
 
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_a_graph_of_a_fused_model_needs_neither_sentence_transformers_nor_transformers(backend: Backend) -> None:
+    model = resolve_model(str(tiny_model("bert")))
+    expected = vectors_of(load_encoder(model, "float32", "cpu"))
+    assert row_cosines(vectors_of(on_backend(model, backend)), expected).min() > 0.99999
+    script = (
+        "import sys\n"
+        "from ultimate_embedder.models import load_on_backend, resolve_model\n"
+        "encoder = load_on_backend(resolve_model(sys.argv[1]), sys.argv[2])\n"
+        "print(encoder.dtype, sorted({'transformers', 'sentence_transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model.path), backend], capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout, done.stderr) == ("float32 []\n", "")
+
+
 def test_modules_after_the_transformer_keep_their_weights(tmp_path: Path) -> None:
     with_dense = SentenceTransformer(str(tiny_model("bert")), device="cpu")
     with_dense.append(Dense(64, 32))
@@ -266,7 +283,7 @@ def test_openvino_leaves_the_stack_of_signal_handlers_alone(tmp_path: Path) -> N
     product = ops.matmul(inputs, ops.constant(np.ones((4, 4), np.float32)), False, False)
     openvino.save_model(openvino.Model([product], [inputs]), str(tmp_path / "graph.xml"))
     before = signal_stack()
-    runtime = OpenVinoRuntime(tmp_path / "graph.xml", "float32", ["input_ids"])
+    runtime = OpenVinoRuntime(tmp_path / "graph.xml", "float32")
     assert signal_stack() == before
     thread = threading.Thread(target=runtime.release)  # a stack of its own would be freed here, and still be in use
     thread.start()

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from ultimate_embedder.config import Backend
 from ultimate_embedder.errors import ModelError, UsageError
-from ultimate_embedder.models.encoder import Encoder, load_encoder
+from ultimate_embedder.models.encoder import Encoder, as_encoder, load_encoder
 from ultimate_embedder.models.exported import GraphWish, checked_graph
+from ultimate_embedder.models.fused import describe_fused, read_checked
 from ultimate_embedder.models.int8 import group_size
 from ultimate_embedder.models.runtimes import RUNTIMES
 from ultimate_embedder.models.without_weights import load_without_weights
@@ -54,13 +55,16 @@ def load_on_backend(
     encoder = _without_transformer(model, max_tokens, trusted, token_cap)
     group = group_size(way, graph.divisor) if way is not None else 0
     dtype = "int8" if int8 else "float32"
-    return encoder.with_runtime(RUNTIMES[backend](graph.path, dtype, encoder.tokenizer.input_names, group))
+    return encoder.with_runtime(RUNTIMES[backend](graph.path, dtype, group))
 
 
 def _without_transformer(
     model: ResolvedModel, max_tokens: int | None, trusted: Sequence[str], token_cap: int | None
 ) -> Encoder:
     """The tokenizer, and what comes after the transformer with its weights; those of the transformer are not there."""
+    checked = read_checked(model.digest)
+    if checked is not None and checked.settings is not None:  # sentence-transformers need not be imported
+        return as_encoder(describe_fused(model.path, checked.settings), model, max_tokens, token_cap)
     try:
         encoder = load_without_weights(model, "float32", max_tokens, trusted, token_cap=token_cap)
         if not any(list(module.parameters()) for module in list(encoder.model)[1:]):

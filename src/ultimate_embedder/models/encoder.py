@@ -263,11 +263,11 @@ def load_encoder(
     except Exception as error:
         raise ModelError(f"{model.name} cannot be loaded from {model.path}: {error}") from error
     if may_fuse and checked is None:
-        return _fused_if_equal(loaded, model, max_tokens, token_cap)
+        return fused_if_equal(loaded, model, max_tokens, token_cap)
     return as_encoder(loaded, model, max_tokens, token_cap)
 
 
-def _fused_if_equal(
+def fused_if_equal(
     loaded: SentenceTransformer, model: ResolvedModel, max_tokens: int | None, token_cap: int | None
 ) -> Encoder:
     """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""

@@ -8,8 +8,9 @@ from ultimate_embedder.errors import ModelError, UltimateEmbedderError
 from ultimate_embedder.machine import has_vnni
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
 from ultimate_embedder.models.canary import CANARY, row_cosines
-from ultimate_embedder.models.encoder import Encoder, load_encoder
+from ultimate_embedder.models.encoder import Encoder, fused_if_equal, load_encoder
 from ultimate_embedder.models.exported import GraphWish, Made, write_record
+from ultimate_embedder.models.fused import read_checked
 from ultimate_embedder.models.int8 import group_size, usual_way
 from ultimate_embedder.models.runtimes import RUNTIMES
 from ultimate_embedder.models.runtimes.balance import SAMPLE
@@ -44,6 +45,8 @@ def make_graph(wish: GraphWish) -> None:
     _export(encoder, wish)
     divisor = _quantize(encoder, wish) if wish.int8 else 0
     write_record(wish, divisor, _compare(encoder, wish, divisor))
+    if read_checked(wish.model.digest) is None:  # what is remembered then lets runs do without these imports
+        fused_if_equal(encoder.model, wish.model, wish.max_tokens, wish.token_cap)
 
 
 def _export(encoder: Encoder, wish: GraphWish) -> None:
@@ -80,7 +83,7 @@ def _compare(encoder: Encoder, wish: GraphWish, divisor: int) -> float:
     """The cosine of the text that differs most from torch; raises if that is too much."""
     way = usual_way(wish.backend, has_vnni=has_vnni()) if wish.int8 else None
     group = group_size(way, divisor) if way else 0
-    runtime = RUNTIMES[wish.backend](wish.path, wish.dtype, encoder.tokenizer.input_names, group)
+    runtime = RUNTIMES[wish.backend](wish.path, wish.dtype, group)
     other, texts = encoder.with_runtime(runtime), encoder.tokenize(CANARY)
     worst = 1.0
     for rows in (np.arange(len(CANARY)), np.array([0])):  # with padding, and without

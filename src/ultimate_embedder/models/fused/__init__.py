@@ -6,7 +6,7 @@ not import the two, which takes longer than loading the model.
 """
 
 from ultimate_embedder.models.fused.check import Checked, compare, read_checked, remember
-from ultimate_embedder.models.fused.load import find_faster_products, load_fused
+from ultimate_embedder.models.fused.load import describe_fused, find_faster_products, load_fused
 from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError, settings_of
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FusedSettings",
     "NotFusibleError",
     "compare",
+    "describe_fused",
     "find_faster_products",
     "load_fused",
     "read_checked",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,15 +18,33 @@ if TYPE_CHECKING:
 
 def load_fused(folder: Path, settings: FusedSettings, products: str) -> FusedModel:
     """Load a model from its files; raises `NotFusibleError` if its weights are not those of such a model."""
+    return _build(folder, settings, products, _tensors)
+
+
+def describe_fused(folder: Path, settings: FusedSettings) -> FusedModel:
+    """The same with weights that have shapes and no bytes, where another runtime computes."""
+    return _build(folder, settings, "blas", _shapes)
+
+
+def _build(
+    folder: Path, settings: FusedSettings, products: str, read: Callable[[Path], dict[str, torch.Tensor]]
+) -> FusedModel:
+    from safetensors import SafetensorError
+
     from ultimate_embedder.models.fused.model import FusedModel
     from ultimate_embedder.models.fused.tokenizer import FileTokenizer
     from ultimate_embedder.models.fused.transformer import FusedTransformer, Weights
 
     modules = read_modules(folder)
-    place = folder / modules[0].path if modules else folder
+    path = (folder / modules[0].path if modules else folder) / "model.safetensors"
+    if not path.is_file():
+        raise NotFusibleError(f"it has no {path.name}")
     tokenizer = FileTokenizer(folder / "tokenizer.json", settings.pad_token_id, settings.max_seq_length)
-    transformer = FusedTransformer(Weights(_tensors(place / "model.safetensors")), settings, products)
-    return FusedModel(transformer, tokenizer, settings)
+    try:
+        tensors = read(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    return FusedModel(FusedTransformer(Weights(tensors), settings, products), tokenizer, settings)
 
 
 def find_faster_products() -> str:
@@ -36,12 +55,14 @@ def find_faster_products() -> str:
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise NotFusibleError(f"it has no {path.name}")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    return load_file(path)
+
+
+def _shapes(path: Path) -> dict[str, torch.Tensor]:
+    import torch
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return {name: torch.empty(file.get_slice(name).get_shape(), device="meta") for name in file.keys()}  # noqa: SIM118 - it is no mapping

@@ -12,6 +12,7 @@ from ultimate_embedder.locks import OrderedLock, Rank
 from ultimate_embedder.models.attention import Groups
 
 Features = Mapping[str, Any]
+TOKEN_TYPES = "token_type_ids"
 
 
 class Runtime(Protocol):
@@ -43,9 +44,8 @@ class GraphRuntime(ABC):
     packs = False  # the graph needs padded rows
     weights_move = False
 
-    def __init__(self, dtype: str, input_names: Sequence[str]) -> None:
+    def __init__(self, dtype: str) -> None:
         self.dtype = dtype
-        self._input_names = tuple(input_names)
         self._opened: Any = None
         self._opening = OrderedLock("graph", Rank.GRAPH)
 
@@ -66,6 +66,11 @@ class GraphRuntime(ABC):
         with self._opening:
             self._opened = None
 
+    @property
+    @abstractmethod
+    def input_names(self) -> Sequence[str]:
+        """The inputs of the graph."""
+
     @abstractmethod
     def token_vectors(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Token vectors of a padded batch."""
@@ -74,5 +79,7 @@ class GraphRuntime(ABC):
         """The features with token vectors, computed without the weights of the torch model."""
         import torch
 
-        inputs = {name: features[name].numpy() for name in self._input_names if name in features}
+        inputs = {name: features[name].numpy() for name in self.input_names if name in features}
+        if TOKEN_TYPES in self.input_names and TOKEN_TYPES not in inputs:  # a fused model's tokenizer leaves them out
+            inputs[TOKEN_TYPES] = np.zeros_like(inputs["input_ids"])
         return {**features, "token_embeddings": torch.from_numpy(self.token_vectors(inputs))}

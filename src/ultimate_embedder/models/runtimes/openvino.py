@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,9 @@ MOST_TOKENS = 512  # of a forward: half the memory of a whole batch
 class OpenVinoRuntime(GraphRuntime):
     """OpenVINO with one stream per worker."""
 
-    def __init__(self, path: Path, dtype: str, input_names: Sequence[str], group: int = 0) -> None:
+    def __init__(self, path: Path, dtype: str, group: int = 0) -> None:
         """`group`: how many activations share a scale in products with int8 weights; 0 if they stay in fp32."""
-        super().__init__(dtype, input_names)
+        super().__init__(dtype)
         self._path, self._group = path, group
         self.opened  # noqa: B018 - a graph that cannot be opened is an error now
 
@@ -40,6 +41,11 @@ class OpenVinoRuntime(GraphRuntime):
         openvino.Tensor(np.zeros(1, np.float32)).data  # noqa: B018
         with _own_signal_stack():
             return openvino.Core().compile_model(str(self._path), "CPU", settings)
+
+    @functools.cached_property
+    def input_names(self) -> Sequence[str]:
+        """The inputs of the graph."""
+        return tuple(each.get_any_name() for each in self.opened.inputs)
 
     def setting(self, name: str) -> str:
         """What it computes with, by OpenVINO's name of the setting."""
