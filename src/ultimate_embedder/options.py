@@ -281,7 +281,7 @@ def make_config(
     precision: Annotated[
         Precision,
         Option(
-            "number format; on a CPU, int8 is for those with VNNI, bf16 for those with AMX",
+            "number format; on a CPU, int8 is for those with VNNI, bf16 for those with AVX-512 BF16 or AMX",
             MODELS,
             "P",
             choices=PRECISIONS,

@@ -139,7 +139,7 @@ class Session:
 
     def load_apart(self, plan: PassPlan) -> Encoder:
         """The encoder of a pass, to measure it: loaded anew, and not kept."""
-        return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=False, may_fuse=False)
+        return _load_encoder(plan, plan.identity.dtype, self.config, self.emit, on_torch=False, may_fuse=plan.on_cpu)
 
     @contextlib.contextmanager
     def fp32_alone(self, plan: PassPlan) -> Iterator[Encoder]:

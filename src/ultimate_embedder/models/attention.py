@@ -48,6 +48,24 @@ def uses_attention(model: torch.nn.Module) -> bool:
 
 
 @contextlib.contextmanager
+def eager_attention(model: torch.nn.Module) -> Iterator[None]:
+    """Let a model compute attention by plain products within the block, where ours is set on it."""
+    ours: list[Any] = [
+        module
+        for module in model.modules()
+        if getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
+        and hasattr(module, "set_attn_implementation")
+    ]
+    try:
+        for module in ours:
+            module.set_attn_implementation("eager")
+        yield
+    finally:
+        for module in ours:
+            module.set_attn_implementation(NAME)
+
+
+@contextlib.contextmanager
 def packed(groups: Groups) -> Iterator[None]:
     """Restrict attention to the rows of `groups` within the block."""
     token = _groups.set(groups)

@@ -37,11 +37,17 @@ def _replace_layers(parent: torch.nn.Module) -> None:
 def _in_bf16(layer: torch.nn.Linear) -> torch.nn.Module:
     import torch
 
+    from ultimate_embedder.models.fused.products import in_blocks
+
     class Bf16Linear(torch.nn.Linear):
         """Weights and inputs in bf16, added up in fp32 by the processor; takes and gives fp32."""
 
         def forward(self, inputs: Any) -> Any:
-            return torch.nn.functional.linear(inputs.bfloat16(), self.weight, self.bias).float()
+            rows = in_blocks(self._product, inputs.reshape(-1, self.in_features))
+            return rows.view(*inputs.shape[:-1], self.out_features)
+
+        def _product(self, rows: Any) -> Any:
+            return torch.nn.functional.linear(rows.bfloat16(), self.weight, self.bias).float()
 
     changed = Bf16Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
     changed.weight = torch.nn.Parameter(layer.weight.detach().bfloat16(), requires_grad=False)

@@ -7,6 +7,7 @@ import numpy as np
 from ultimate_embedder.errors import ModelError, UltimateEmbedderError
 from ultimate_embedder.machine import has_vnni
 from ultimate_embedder.messages import claim_pipes, leave, read_message, write_message
+from ultimate_embedder.models.attention import eager_attention
 from ultimate_embedder.models.canary import CANARY, row_cosines
 from ultimate_embedder.models.encoder import Encoder, fused_if_equal, load_encoder
 from ultimate_embedder.models.exported import GraphWish, Made, write_record
@@ -42,9 +43,15 @@ def make_graph(wish: GraphWish) -> None:
         raise ModelError(
             f"--backend {wish.backend}: {wish.model.name} needs inputs that cannot be exported. Use --backend torch."
         )
-    _export(encoder, wish)
-    divisor = _quantize(encoder, wish) if wish.int8 else 0
-    write_record(wish, divisor, _compare(encoder, wish, divisor))
+    try:
+        # what runtimes know and compute as one: OpenVINO takes two fifths of the time for it
+        with eager_attention(encoder.model):
+            _export(encoder, wish)
+        divisor, worst = _quantize_and_compare(encoder, wish)
+    except ModelError:
+        _export(encoder, wish)
+        divisor, worst = _quantize_and_compare(encoder, wish)
+    write_record(wish, divisor, worst)
     if read_checked(wish.model.digest) is None:  # what is remembered then lets runs do without these imports
         fused_if_equal(encoder.model, wish.model, wish.max_tokens, wish.token_cap)
 
@@ -60,6 +67,12 @@ def _export(encoder: Encoder, wish: GraphWish) -> None:
         raise ModelError(
             f"--backend {wish.backend}: {wish.model.name} cannot be exported ({first}). Use --backend torch."
         ) from error
+
+
+def _quantize_and_compare(encoder: Encoder, wish: GraphWish) -> tuple[int, float]:
+    """The divisor of inner sizes, and the worst cosine with torch."""
+    divisor = _quantize(encoder, wish) if wish.int8 else 0
+    return divisor, _compare(encoder, wish, divisor)
 
 
 def _quantize(encoder: Encoder, wish: GraphWish) -> int:

@@ -30,6 +30,7 @@ from ultimate_embedder.types import ResolvedModel
 CHILD = "ultimate_embedder.models.export_child"
 MODULES = {"onnx": "onnxruntime", "openvino": "openvino"}
 TRIES = 2  # another process may be writing the same graph
+GRAPH = "2"  # counts changes of how graphs are made
 LARGEST_DIVISOR = 1 << 20
 
 
@@ -123,6 +124,7 @@ def _conditions(wish: GraphWish) -> dict[str, str]:
     method = {"int8": BALANCED} if wish.int8 and wish.backend == OPENVINO else {}
     return {
         **method,
+        "graph": GRAPH,
         "model": wish.model.digest,
         "ultimate-embedder": __version__,
         "torch": version("torch"),

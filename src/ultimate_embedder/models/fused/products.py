@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import Module, Parameter
@@ -18,6 +17,7 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 Tensor = torch.Tensor
 BLAS, ONEDNN = "blas", "onednn"
 TOKENS, WIDTH, INNER = 256, 384, 1536  # of the trial: a small batch in a small model
+BLOCK_ROWS, STEP_ROWS = 256, 32
 ROUNDS = 7
 WORTH = 0.92  # of the time: less of a gain may be chance, and oneDNN prepares itself for every new number of tokens
 
@@ -57,15 +57,20 @@ class PackedProduct(Product):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The product of rows, and the bias."""
-        return _linear(inputs, self.weight, self.bias, "none", [], "")
+        return self._pointwise(inputs, "none", [], "")
 
     def gelu(self, inputs: Tensor) -> Tensor:
         """GELU of that, computed with the product."""
-        return _linear(inputs, self.weight, self.bias, "gelu", [], "none")  # by the error function, as BERT has it
+        return self._pointwise(inputs, "gelu", [], "none")  # by the error function, as BERT has it
 
     def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
         """That, added to other rows."""
-        return _linear.binary(inputs, residual, self.weight, self.bias, "add")
+        result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(inputs, residual, self.weight, self.bias, "add")
+        return result
+
+    def _pointwise(self, inputs: Tensor, *function: object) -> Tensor:
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self.weight, self.bias, *function)
+        return result
 
     @property
     def plain_weight(self) -> Tensor:
@@ -101,8 +106,24 @@ class Bf16Product(Module):
         return F.linear(inputs.bfloat16(), self.weight, self.bias)
 
 
+def in_blocks(compute: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """What is computed row by row, in blocks of few sizes.
+
+    oneDNN makes code for every number of rows that it meets, and keeps about a megabyte for each. Smaller blocks are
+    no slower, as they stay in the caches.
+    """
+    rows = len(inputs[0])
+    computed = []
+    for start in range(0, rows, BLOCK_ROWS):
+        block = [each[start : start + BLOCK_ROWS] for each in inputs]
+        missing = -len(block[0]) % STEP_ROWS
+        if missing:
+            block = [F.pad(each, (0, 0, 0, missing)) for each in block]
+        computed.append(compute(*block)[: rows - start])
+    return computed[0] if len(computed) == 1 else torch.cat(computed)
+
+
 PRODUCTS: dict[str, type[Product]] = {BLAS: Product, ONEDNN: PackedProduct}
-_linear: Any = torch.ops.mkldnn._linear_pointwise
 
 
 def faster_products() -> str:

@@ -15,7 +15,7 @@ from torch.nn import Module, ModuleList
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 from ultimate_embedder.models.attention import NAME, Groups, current_groups
-from ultimate_embedder.models.fused.products import PRODUCTS, Product, constant
+from ultimate_embedder.models.fused.products import PRODUCTS, Product, constant, in_blocks
 from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError
 
 Tensor = torch.Tensor
@@ -149,11 +149,12 @@ class FusedLayer(Module):
 
     def forward(self, hidden: Tensor, groups: Groups, mask: Tensor | None) -> Tensor:
         """The next hidden state of (tokens, dimensions)."""
-        joined = self.attention_in(hidden)
+        joined = in_blocks(self.attention_in, hidden)
         if not self.first_only:
-            return self._feed_forward(hidden, _attend(joined, groups, self.heads, mask))
+            return in_blocks(self._feed_forward, hidden, _attend(joined, groups, self.heads, mask))
         firsts, found = _first_places(groups), torch.zeros_like(hidden)
-        found[firsts] = self._feed_forward(hidden[firsts], _attend(joined, groups, self.heads, mask, first_only=True))
+        attended = _attend(joined, groups, self.heads, mask, first_only=True)
+        found[firsts] = in_blocks(self._feed_forward, hidden[firsts], attended)
         return found
 
     def _feed_forward(self, hidden: Tensor, attended: Tensor) -> Tensor:
