@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support.tiny_models import Architecture, tiny_model
@@ -183,6 +184,19 @@ def test_bf16_products_of_a_fused_model_are_near_fp32() -> None:
         assert 0.999 < row_cosines(vectors(changed, packed=True), expected).min() < 1 - 1e-7
         layer = changed.transformer.layers[0]
         assert (str(layer.inner.weight.dtype), str(layer.norm.weight.dtype)) == ("torch.bfloat16", "torch.float32")
+
+
+def test_rows_are_computed_in_blocks_of_few_sizes() -> None:
+    sizes: set[int] = set()
+
+    def compute(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        sizes.add(len(rows))
+        return torch.cat([rows + others, rows], 1)
+
+    for count in (1, 31, 32, 33, 255, 256, 257, 511, 600, 1024):
+        rows, others = torch.rand(count, 3), torch.rand(count, 3)
+        assert torch.equal(products.in_blocks(compute, rows, others), torch.cat([rows + others, rows], 1))
+    assert sizes <= set(range(32, 257, 32))
 
 
 def test_the_faster_kind_of_product_is_taken_where_it_is_much_faster(monkeypatch: pytest.MonkeyPatch) -> None:

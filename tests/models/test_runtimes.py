@@ -110,6 +110,27 @@ def test_a_graph_of_a_fused_model_needs_neither_sentence_transformers_nor_transf
     assert (done.stdout, done.stderr) == ("float32 []\n", "")
 
 
+def test_an_export_with_plain_attention_that_differs_is_made_again_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = resolve_model(str(tiny_model("bert", layers=2)))
+    implementations = []
+    export, compare = export_child._export, export_child._compare
+
+    def listen(encoder: Encoder, wish: GraphWish) -> None:
+        implementations.append(encoder.transformer.config._attn_implementation)
+        export(encoder, wish)
+
+    def refuse_first(encoder: Encoder, wish: GraphWish, divisor: int) -> float:
+        if len(implementations) == 1:
+            raise ModelError("differs")
+        return compare(encoder, wish, divisor)
+
+    monkeypatch.setattr(export_child, "_export", listen)
+    monkeypatch.setattr(export_child, "_compare", refuse_first)
+    make_graph(GraphWish(model, "onnx", int8=False))
+    assert implementations == ["eager", "ultimate_embedder"]
+    assert read_graph(GraphWish(model, "onnx", int8=False)) is not None
+
+
 def test_modules_after_the_transformer_keep_their_weights(tmp_path: Path) -> None:
     with_dense = SentenceTransformer(str(tiny_model("bert")), device="cpu")
     with_dense.append(Dense(64, 32))
