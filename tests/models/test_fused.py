@@ -20,7 +20,8 @@ from ultimate_embedder.errors import ModelError
 from ultimate_embedder.models import Encoder, load_encoder, products_in_bf16, resolve_model, row_cosines
 from ultimate_embedder.models.fused import check, find_faster_products, products, read_checked
 from ultimate_embedder.models.fused.check import AWKWARD
-from ultimate_embedder.models.fused.products import BLAS, ONEDNN, PRODUCTS, PackedProduct, Product
+from ultimate_embedder.models.fused.products import PRODUCTS, PackedProduct, Product
+from ultimate_embedder.models.fused.settings import BLAS, ONEDNN, PRODUCT_KINDS
 
 TEXTS = [*AWKWARD, *(f"{number} " + "some words " * (number * 7 % 23) for number in range(20)), "too long " * 900]
 
@@ -197,6 +198,7 @@ def test_rows_are_computed_in_blocks_of_few_sizes() -> None:
         rows, others = torch.rand(count, 3), torch.rand(count, 3)
         assert torch.equal(products.in_blocks(compute, rows, others), torch.cat([rows + others, rows], 1))
     assert sizes <= set(range(32, 257, 32))
+    assert tuple(PRODUCTS) == PRODUCT_KINDS
 
 
 def test_the_faster_kind_of_product_is_taken_where_it_is_much_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from ultimate_embedder.models.exported import GraphWish, checked_graph
 from ultimate_embedder.models.fused import describe_fused, read_checked
 from ultimate_embedder.models.int8 import group_size
 from ultimate_embedder.models.runtimes import RUNTIMES
+from ultimate_embedder.models.trust import require_trust
 from ultimate_embedder.models.without_weights import load_without_weights
 from ultimate_embedder.types import ResolvedModel
 
@@ -62,6 +63,7 @@ def _without_transformer(
     model: ResolvedModel, max_tokens: int | None, trusted: Sequence[str], token_cap: int | None
 ) -> Encoder:
     """The tokenizer, and what comes after the transformer with its weights; those of the transformer are not there."""
+    require_trust(model.spec, model.path, trusted)
     checked = read_checked(model.digest)
     if checked is not None and checked.settings is not None:  # sentence-transformers need not be imported
         return as_encoder(describe_fused(model.path, checked.settings), model, max_tokens, token_cap)

@@ -15,8 +15,8 @@ from ultimate_embedder._version import __version__
 from ultimate_embedder.config import cache_folder
 from ultimate_embedder.machine import processor_identity
 from ultimate_embedder.models.canary import CANARY, row_cosines
-from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError
-from ultimate_embedder.state import Fields, read_state, write_state
+from ultimate_embedder.models.fused.settings import PRODUCT_KINDS, FusedSettings, NotFusibleError
+from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
 
 if TYPE_CHECKING:
     from ultimate_embedder.models.encoder import Encoder
@@ -51,7 +51,10 @@ def read_checked(digest: str) -> Checked | None:
         problem = fields.text_or_none("problem")
         if problem:
             return Checked(None, problem)
-        return Checked(FusedSettings.from_state(fields.inner("settings")), None, fields.text("products"))
+        products = fields.text("products")
+        if products not in PRODUCT_KINDS:
+            raise UnfitError(f"products are {products!r}")
+        return Checked(FusedSettings.from_state(fields.inner("settings")), None, products)
 
     found = read_state(_path(digest), parse)
     return found if isinstance(found, Checked) else None  # what is damaged is compared again

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.models.config_files import read_modules
-from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError
+from ultimate_embedder.models.fused.settings import BLAS, FusedSettings, NotFusibleError
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ def load_fused(folder: Path, settings: FusedSettings, products: str) -> FusedMod
 
 def describe_fused(folder: Path, settings: FusedSettings) -> FusedModel:
     """The same with weights that have shapes and no bytes, where another runtime computes."""
-    return _build(folder, settings, "blas", _shapes)
+    return _build(folder, settings, BLAS, _shapes)
 
 
 def _build(

@@ -14,12 +14,13 @@ import torch
 from torch.nn import Module, Parameter
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
+from ultimate_embedder.models.fused.settings import BLAS, ONEDNN
+
 Tensor = torch.Tensor
-BLAS, ONEDNN = "blas", "onednn"
 TOKENS, WIDTH, INNER = 256, 384, 1536  # of the trial: a small batch in a small model
 BLOCK_ROWS, STEP_ROWS = 256, 32
 ROUNDS = 7
-WORTH = 0.92  # of the time: less of a gain may be chance, and oneDNN prepares itself for every new number of tokens
+WORTH = 0.92  # of the time: less of a gain may be chance
 
 
 class Product(Module):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FUSIBLE = ("BertModel", "CamembertModel", "RobertaModel", "XLMRobertaModel")  # their layers are the same
 LONGEST = 1 << 20  # tokens; tokenizers without a limit have 1e30
 POOLING_MODES = ("cls", "mean")
+BLAS, ONEDNN = PRODUCT_KINDS = ("blas", "onednn")
 
 
 class NotFusibleError(UltimateEmbedderError):
