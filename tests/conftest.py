@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import signal
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,12 @@ check_lock_order(True)
 os.environ[CHECK_LOCKS_VARIABLE] = "1"  # for the processes that tests start
 # here and not in a fixture, as those of a module come first: no test adds to the user's history of runs
 os.environ[HISTORY_VARIABLE] = "off"
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, also where the shell has started the tests in the background, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
