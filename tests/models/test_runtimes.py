@@ -131,6 +131,16 @@ def test_an_export_with_plain_attention_that_differs_is_made_again_with_ours(mon
     assert read_graph(GraphWish(model, "onnx", int8=False)) is not None
 
 
+def test_a_model_without_plain_attention_is_exported_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: Any) -> None:
+        raise ValueError("there is no eager attention")
+
+    monkeypatch.setattr(export_child, "eager_attention", refuse)
+    wish = GraphWish(resolve_model(str(tiny_model("bert", layers=2, max_tokens=64))), "onnx", int8=False)
+    make_graph(wish)
+    assert read_graph(wish) is not None
+
+
 def test_modules_after_the_transformer_keep_their_weights(tmp_path: Path) -> None:
     with_dense = SentenceTransformer(str(tiny_model("bert")), device="cpu")
     with_dense.append(Dense(64, 32))

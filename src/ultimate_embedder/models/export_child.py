@@ -48,7 +48,7 @@ def make_graph(wish: GraphWish) -> None:
         with eager_attention(encoder.model):
             _export(encoder, wish)
         divisor, worst = _quantize_and_compare(encoder, wish)
-    except ModelError:
+    except (ModelError, ValueError):  # it differs, or the model has no such attention
         _export(encoder, wish)
         divisor, worst = _quantize_and_compare(encoder, wish)
     write_record(wish, divisor, worst)

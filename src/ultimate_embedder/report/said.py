@@ -67,7 +67,7 @@ class Speaker:
                 how = "as an earlier run chose" if event.kept else f"mean cosine and speed in that of fp32: {measured}"
                 yield f"{name}: {event.model} in {event.way}, by --min-cosine {event.min_cosine:g} ({how})", PROGRESS
             case events.PrecisionChecked():
-                cosines = f"{event.mean_cosine:.4f} mean, {event.worst_cosine:.4f} worst"
+                cosines = f"{event.mean_cosine:.5f} mean, {event.worst_cosine:.5f} worst"
                 words = f"{name}: {event.dtype} compared with fp32 on {event.texts} texts: cosine {cosines}"
                 yield words, PROGRESS
             case events.ServerChanged():

@@ -138,7 +138,7 @@ def _notes(summary: RunSummary, summary_path: Path | None) -> list[str]:
             lines.append(f"{name}: {collection.chunks.duplicate_ids} duplicate ids were renamed")
         for each in collection.passes:
             if each.agreement is not None:
-                cosines = f"{each.agreement.mean_cosine:.4f} on average, {each.agreement.worst_cosine:.4f} at worst"
+                cosines = f"{each.agreement.mean_cosine:.5f} on average, {each.agreement.worst_cosine:.5f} at worst"
                 how = f" ({each.quantization})" if each.quantization else ""
                 lines.append(f"{name}: {each.model} in {each.dtype}{how}: cosine similarity to fp32 {cosines}")
         lines.extend(f"{name} → {export.path}" for export in collection.exports)
