@@ -33,6 +33,8 @@ class Rank(IntEnum):
     """The graph of a runtime beside torch. Held while it is loaded."""
     PACKING = 60
     """What is known of a model's packing. Held while it is tried."""
+    KERNELS = 62
+    """Our own kernels. Held while they are compiled."""
     TOKENIZER = 65
     """A tokenizer with a state: that of a fused model, or of a reranker, which its workers share."""
     PEAK = 70

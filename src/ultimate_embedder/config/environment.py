@@ -57,6 +57,14 @@ def history_path() -> Path | None:
     return None if given.strip().lower() in OFF_WORDS else Path(given).expanduser()
 
 
+COMPILE_VARIABLE = "ULTIMATE_EMBEDDER_COMPILE"
+
+
+def may_compile() -> bool:
+    """Whether kernels for this processor may be compiled and used."""
+    return os.environ.get(COMPILE_VARIABLE, "on").strip().lower() not in OFF_WORDS
+
+
 CHECK_LOCKS_VARIABLE = "ULTIMATE_EMBEDDER_CHECK_LOCKS"
 
 
@@ -91,7 +99,7 @@ def must_check_locks() -> bool:
 
 
 REPORTED_VARIABLES = (
-    *(DEVICES_VARIABLE, MOUNTS_VARIABLE, HISTORY_VARIABLE, CHECK_LOCKS_VARIABLE),
+    *(DEVICES_VARIABLE, MOUNTS_VARIABLE, HISTORY_VARIABLE, COMPILE_VARIABLE, CHECK_LOCKS_VARIABLE),
     *("HF_HUB_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "XDG_CACHE_HOME"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"),
     *("PYTHONUTF8", "PYTHONIOENCODING", "LC_ALL", "LANG"),

@@ -37,13 +37,13 @@ def _replace_layers(parent: torch.nn.Module) -> None:
 def _in_bf16(layer: torch.nn.Linear) -> torch.nn.Module:
     import torch
 
-    from ultimate_embedder.models.fused.products import in_blocks
+    from ultimate_embedder.models.fused.products import FEW_SIZES, in_blocks
 
     class Bf16Linear(torch.nn.Linear):
         """Weights and inputs in bf16, added up in fp32 by the processor; takes and gives fp32."""
 
         def forward(self, inputs: Any) -> Any:
-            rows = in_blocks(self._product, inputs.reshape(-1, self.in_features))
+            rows = in_blocks(self._product, FEW_SIZES, inputs.reshape(-1, self.in_features))
             return rows.view(*inputs.shape[:-1], self.out_features)
 
         def _product(self, rows: Any) -> Any:

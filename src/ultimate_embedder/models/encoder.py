@@ -22,7 +22,7 @@ from ultimate_embedder.models.fused import (
     Checked,
     NotFusibleError,
     compare,
-    find_faster_products,
+    find_fastest_kernels,
     load_fused,
     read_checked,
     remember,
@@ -246,7 +246,7 @@ def load_encoder(
     may_fuse = may_fuse and dtype == "float32" and device == "cpu"
     checked = read_checked(model.digest) if may_fuse else None
     if checked is not None and checked.settings is not None:
-        return as_encoder(load_fused(model.path, checked.settings, checked.products), model, max_tokens, token_cap)
+        return as_encoder(load_fused(model.path, checked.settings, checked.kernels), model, max_tokens, token_cap)
     import_quickly("sentence_transformers")
     import torch
     from sentence_transformers import SentenceTransformer
@@ -272,8 +272,8 @@ def fused_if_equal(
 ) -> Encoder:
     """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""
     try:
-        settings, products = settings_of(loaded, model.path), find_faster_products()
-        fused = as_encoder(load_fused(model.path, settings, products), model, max_tokens, token_cap)
+        settings, kernels = settings_of(loaded, model.path), find_fastest_kernels()
+        fused = as_encoder(load_fused(model.path, settings, kernels), model, max_tokens, token_cap)
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
         return as_encoder(loaded, model, max_tokens, token_cap)
@@ -283,7 +283,7 @@ def fused_if_equal(
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
         return reference
-    remember(model.digest, Checked(settings, None, products))
+    remember(model.digest, Checked(settings, None, kernels))
     return fused
 
 

@@ -6,16 +6,17 @@ not import the two, which takes longer than loading the model.
 """
 
 from ultimate_embedder.models.fused.check import Checked, compare, read_checked, remember
-from ultimate_embedder.models.fused.load import describe_fused, find_faster_products, load_fused
-from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError, settings_of
+from ultimate_embedder.models.fused.load import describe_fused, find_fastest_kernels, load_fused
+from ultimate_embedder.models.fused.settings import FusedSettings, Kernels, NotFusibleError, settings_of
 
 __all__ = [
     "Checked",
     "FusedSettings",
+    "Kernels",
     "NotFusibleError",
     "compare",
     "describe_fused",
-    "find_faster_products",
+    "find_fastest_kernels",
     "load_fused",
     "read_checked",
     "remember",

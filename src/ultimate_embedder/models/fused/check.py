@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +16,15 @@ from ultimate_embedder._version import __version__
 from ultimate_embedder.config import cache_folder
 from ultimate_embedder.machine import processor_identity
 from ultimate_embedder.models.canary import CANARY, row_cosines
-from ultimate_embedder.models.fused.settings import PRODUCT_KINDS, FusedSettings, NotFusibleError
-from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
+from ultimate_embedder.models.fused.native import native
+from ultimate_embedder.models.fused.settings import FusedSettings, Kernels, NotFusibleError
+from ultimate_embedder.state import Fields, read_state, write_state
 
 if TYPE_CHECKING:
     from ultimate_embedder.models.encoder import Encoder
 
 LEAST_COSINE = 0.999999
-FUSED = "3"  # counts changes of how a fused model computes
+FUSED = "4"  # counts changes of how a fused model computes
 PACKAGES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 # white space only, special tokens as users may write them, letters that tokenizers replace
 AWKWARD = (*CANARY, "", " \n", "[CLS] a [SEP] [PAD] [MASK] <s> </s> <pad> <mask>", "ＡＢＣ éé ß 1,234.5")
@@ -35,8 +37,8 @@ class Checked:
 
     settings: FusedSettings | None
     problem: str | None
-    products: str = ""
-    """The kind of products that it has, which is the faster one on this processor."""
+    kernels: Kernels = field(default_factory=Kernels)
+    """What it computes with, which is the fastest on this processor."""
 
 
 def read_checked(digest: str) -> Checked | None:
@@ -51,10 +53,10 @@ def read_checked(digest: str) -> Checked | None:
         problem = fields.text_or_none("problem")
         if problem:
             return Checked(None, problem)
-        products = fields.text("products")
-        if products not in PRODUCT_KINDS:
-            raise UnfitError(f"products are {products!r}")
-        return Checked(FusedSettings.from_state(fields.inner("settings")), None, products)
+        kernels = Kernels.from_state(fields.inner("kernels"))
+        if kernels.need_native and native() is None:  # the compiler is gone, and what it had made
+            return None
+        return Checked(FusedSettings.from_state(fields.inner("settings")), None, kernels)
 
     found = read_state(_path(digest), parse)
     return found if isinstance(found, Checked) else None  # what is damaged is compared again
@@ -68,7 +70,7 @@ def remember(digest: str, checked: Checked) -> None:
         "digest": digest,
         "problem": checked.problem,
         "settings": settings,
-        "products": checked.products,
+        "kernels": dataclasses.asdict(checked.kernels),
     }
     with contextlib.suppress(OSError):
         _path(digest).parent.mkdir(parents=True, exist_ok=True)

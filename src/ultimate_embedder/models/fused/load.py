@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ultimate_embedder.errors import ModelError
 from ultimate_embedder.models.config_files import read_modules
-from ultimate_embedder.models.fused.settings import BLAS, FusedSettings, NotFusibleError
+from ultimate_embedder.models.fused.settings import FusedSettings, Kernels, NotFusibleError
 
 if TYPE_CHECKING:
     import torch
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from ultimate_embedder.models.fused.model import FusedModel
 
 
-def load_fused(folder: Path, settings: FusedSettings, products: str) -> FusedModel:
+def load_fused(folder: Path, settings: FusedSettings, kernels: Kernels) -> FusedModel:
     """Load a model from its files; raises `NotFusibleError` if its weights are not those of such a model."""
-    return _build(folder, settings, products, _tensors)
+    return _build(folder, settings, kernels, _tensors)
 
 
 def describe_fused(folder: Path, settings: FusedSettings) -> FusedModel:
     """The same with weights that have shapes and no bytes, where another runtime computes."""
-    return _build(folder, settings, BLAS, _shapes)
+    return _build(folder, settings, Kernels(), _shapes)
 
 
 def _build(
-    folder: Path, settings: FusedSettings, products: str, read: Callable[[Path], dict[str, torch.Tensor]]
+    folder: Path, settings: FusedSettings, kernels: Kernels, read: Callable[[Path], dict[str, torch.Tensor]]
 ) -> FusedModel:
     from safetensors import SafetensorError
 
@@ -44,14 +44,14 @@ def _build(
         tensors = read(path)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
-    return FusedModel(FusedTransformer(Weights(tensors), settings, products), tokenizer, settings)
+    return FusedModel(FusedTransformer(Weights(tensors), settings, kernels), tokenizer, settings)
 
 
-def find_faster_products() -> str:
-    """Which of `PRODUCTS` is faster here: some tens of milliseconds."""
-    from ultimate_embedder.models.fused.products import faster_products
+def find_fastest_kernels() -> Kernels:
+    """Which are the fastest here: some tenths of a second, and a few seconds where they are compiled."""
+    from ultimate_embedder.models.fused.fastest import fastest_kernels
 
-    return faster_products()
+    return fastest_kernels()
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

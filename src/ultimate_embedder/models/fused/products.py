@@ -1,30 +1,31 @@
-"""Products with constant weights and a bias: by torch's BLAS or by oneDNN, whichever is faster on this processor.
+"""Products with constant weights and a bias: by torch's BLAS, by oneDNN or by our own code.
 
 torch multiplies by MKL, which has its fastest code for processors of its maker only. On an AMD EPYC with AVX-512,
-oneDNN with weights in a layout of its own takes 0.65 to 0.8 of the time; elsewhere they were equal. Results differ in
-their last digits, so that what was found is remembered with the model, not measured by every run.
+oneDNN with weights in a layout of its own takes 0.65 to 0.8 of the time; with AVX2 they are equal, and our own code is
+faster (`native.py`). Results differ in their last digits: `fastest.py` finds out once, and it is remembered.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
 from torch.nn import Module, Parameter
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
-from ultimate_embedder.models.fused.settings import BLAS, ONEDNN
+from ultimate_embedder.models.fused.native import native, pack, unpack
+from ultimate_embedder.models.fused.settings import BLAS, NATIVE, ONEDNN, NotFusibleError
 
 Tensor = torch.Tensor
-TOKENS, WIDTH, INNER = 256, 384, 1536  # of the trial: a small batch in a small model
-BLOCK_ROWS, STEP_ROWS = 256, 32
-ROUNDS = 7
-WORTH = 0.92  # of the time: less of a gain may be chance
+BLOCK_ROWS = 256
+FEW_SIZES = 32  # rows of a block are a multiple, where each number of rows costs memory
 
 
 class Product(Module):
     """A product by torch's BLAS."""
+
+    step_rows = 1
+    """Blocks of rows must be multiples of it."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -52,9 +53,12 @@ class Product(Module):
 class PackedProduct(Product):
     """A product by oneDNN, with its weights in the layout that the processor reads fastest."""
 
+    step_rows = FEW_SIZES
+
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__(weight, bias)
-        self.weight = Parameter(torch.ops.mkldnn._reorder_linear_weight(self.weight.data, TOKENS), requires_grad=False)
+        reordered = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, BLOCK_ROWS)
+        self.weight = Parameter(reordered, requires_grad=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The product of rows, and the bias."""
@@ -83,8 +87,46 @@ class PackedProduct(Product):
         return self
 
 
+class NativeProduct(Product):
+    """A product by our own code, with its weights in panels."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        """Raises `NotFusibleError` where there is no such code."""
+        super().__init__(weight, bias)
+        kernels = native()
+        if kernels is None:
+            raise NotFusibleError("there is no compiler for its products")
+        self._kernels = kernels
+        self.weight = constant(pack(self.weight.data, kernels.panel_outputs))
+
+    @staticmethod
+    def fits(outputs: int) -> bool:
+        """Whether it can be had for that many outputs."""
+        kernels = native()
+        return kernels is not None and outputs % kernels.panel_outputs == 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The product of rows, and the bias."""
+        return self._kernels.multiply(inputs, self.weight, self.bias)
+
+    def gelu(self, inputs: Tensor) -> Tensor:
+        """GELU of that, computed with the product."""
+        return self._kernels.multiply(inputs, self.weight, self.bias, gelu=True)
+
+    def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
+        """That, added to other rows, which may be changed."""
+        return self._kernels.multiply(inputs, self.weight, self.bias, residual)
+
+    @property
+    def plain_weight(self) -> Tensor:
+        """The weights, as torch has them elsewhere."""
+        return unpack(self.weight)
+
+
 class Bf16Product(Module):
     """A product in bf16, summed up in fp32 by the processor; gives fp32."""
+
+    step_rows = FEW_SIZES
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -107,48 +149,30 @@ class Bf16Product(Module):
         return F.linear(inputs.bfloat16(), self.weight, self.bias)
 
 
-def in_blocks(compute: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """What is computed row by row, in blocks of few sizes.
+def in_blocks(compute: Callable[..., Tensor], step_rows: int, *inputs: Tensor) -> Tensor:
+    """What is computed row by row, in blocks, which stay in the caches; their sizes are multiples of `step_rows`.
 
-    oneDNN makes code for every number of rows that it meets, and keeps about a megabyte for each. Smaller blocks are
-    no slower, as they stay in the caches.
+    oneDNN makes code for every number of rows that it meets, and keeps about a megabyte for each.
     """
     rows = len(inputs[0])
     computed = []
     for start in range(0, rows, BLOCK_ROWS):
         block = [each[start : start + BLOCK_ROWS] for each in inputs]
-        missing = -len(block[0]) % STEP_ROWS
+        missing = -len(block[0]) % step_rows
         if missing:
             block = [F.pad(each, (0, 0, 0, missing)) for each in block]
         computed.append(compute(*block)[: rows - start])
     return computed[0] if len(computed) == 1 else torch.cat(computed)
 
 
-PRODUCTS: dict[str, type[Product]] = {BLAS: Product, ONEDNN: PackedProduct}
+PRODUCTS: dict[str, type[Product]] = {BLAS: Product, ONEDNN: PackedProduct, NATIVE: NativeProduct}
 
 
-def faster_products() -> str:
-    """Which kind of product is faster on this processor, with the threads that there are."""
-    generator = torch.Generator().manual_seed(0)
-    weight, bias, inputs = (
-        torch.randn(shape, generator=generator) for shape in ((INNER, WIDTH), (INNER,), (TOKENS, WIDTH))
-    )
-    seconds = dict.fromkeys(PRODUCTS, float("inf"))
-    try:
-        with torch.inference_mode():
-            products = {name: kind(weight, bias) for name, kind in PRODUCTS.items()}
-            for _ in range(ROUNDS):  # in turn, so that other programs slow down both
-                for name, product in products.items():
-                    seconds[name] = min(seconds[name], _seconds(product.gelu, inputs))
-    except (RuntimeError, AttributeError):  # a build of torch, or a processor, without oneDNN
-        return BLAS
-    return ONEDNN if seconds[ONEDNN] < WORTH * seconds[BLAS] else BLAS
-
-
-def _seconds(compute: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
-    started = time.perf_counter()
-    compute(inputs)
-    return time.perf_counter() - started
+def make_product(kind: str, weight: Tensor, bias: Tensor) -> Product:
+    """A product of this kind, or by BLAS where that kind cannot have its sizes."""
+    if kind == NATIVE and not NativeProduct.fits(len(bias)):
+        kind = BLAS
+    return PRODUCTS[kind](weight, bias)
 
 
 def constant(tensor: Tensor) -> Parameter:

@@ -19,11 +19,33 @@ if TYPE_CHECKING:
 FUSIBLE = ("BertModel", "CamembertModel", "RobertaModel", "XLMRobertaModel")  # their layers are the same
 LONGEST = 1 << 20  # tokens; tokenizers without a limit have 1e30
 POOLING_MODES = ("cls", "mean")
-BLAS, ONEDNN = PRODUCT_KINDS = ("blas", "onednn")
+BLAS, ONEDNN, NATIVE = PRODUCT_KINDS = ("blas", "onednn", "native")
+TORCH = "torch"
 
 
 class NotFusibleError(UltimateEmbedderError):
     """A model that only transformers can run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What computes products and attention: the fastest on this processor."""
+
+    products: str = BLAS
+    attention: str = TORCH
+
+    @classmethod
+    def from_state(cls, fields: Fields) -> Kernels:
+        """As it was written; raises `UnfitError` for what it cannot be."""
+        found = cls(fields.text("products"), fields.text("attention"))
+        if found.products not in PRODUCT_KINDS or found.attention not in (TORCH, NATIVE):
+            raise UnfitError(f"products are {found.products!r}, attention is {found.attention!r}")
+        return found
+
+    @property
+    def need_native(self) -> bool:
+        """Whether they are, in part, those that are compiled here."""
+        return NATIVE in (self.products, self.attention)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ from torch.nn import Module, ModuleList
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 from ultimate_embedder.models.attention import NAME, Groups, current_groups
-from ultimate_embedder.models.fused.products import PRODUCTS, Product, constant, in_blocks
-from ultimate_embedder.models.fused.settings import FusedSettings, NotFusibleError
+from ultimate_embedder.models.fused.attention import attend
+from ultimate_embedder.models.fused.native import native
+from ultimate_embedder.models.fused.products import Product, constant, in_blocks, make_product
+from ultimate_embedder.models.fused.settings import NATIVE, FusedSettings, Kernels, NotFusibleError
 
 Tensor = torch.Tensor
 PREFIXES = ("", "bert.", "roberta.")
@@ -70,7 +72,7 @@ class FusedTransformer(Module):
     With CLS pooling, of each row's token vectors only the first is computed; the others are zeros.
     """
 
-    def __init__(self, weights: Weights, settings: FusedSettings, products: str) -> None:
+    def __init__(self, weights: Weights, settings: FusedSettings, kernels: Kernels) -> None:
         super().__init__()
         words = weights.get("embeddings.word_embeddings.weight", -1, -1)
         size = words.shape[1]
@@ -84,7 +86,7 @@ class FusedTransformer(Module):
         last = weights.count_layers() - 1
         pools_first = settings.pooling == "cls"
         self.layers = ModuleList(
-            FusedLayer(weights, n, settings, products, size=size, first_only=pools_first and n == last)
+            FusedLayer(weights, n, settings, kernels, size=size, first_only=pools_first and n == last)
             for n in range(last + 1)
         )
         self.settings = settings
@@ -129,7 +131,7 @@ class FusedLayer(Module):
     """
 
     def __init__(
-        self, weights: Weights, number: int, settings: FusedSettings, products: str, *, size: int, first_only: bool
+        self, weights: Weights, number: int, settings: FusedSettings, kernels: Kernels, *, size: int, first_only: bool
     ) -> None:
         super().__init__()
         start, eps = f"encoder.layer.{number}.", settings.layer_norm_eps
@@ -137,7 +139,7 @@ class FusedLayer(Module):
         def product(names: list[str], outputs: int, inputs: int) -> Product:
             weight = weights.joined([f"{start}{name}.weight" for name in names], outputs, inputs)
             bias = weights.joined([f"{start}{name}.bias" for name in names], len(weight) // len(names))
-            return PRODUCTS[products](weight, bias)
+            return make_product(kernels.products, weight, bias)
 
         self.attention_in = product([f"attention.self.{name}" for name in ("query", "key", "value")], size, size)
         self.attention_out = product(["attention.output.dense"], size, size)
@@ -146,15 +148,17 @@ class FusedLayer(Module):
         self.outer = product(["output.dense"], size, len(self.inner.bias))
         self.norm = Norm(weights, f"{start}output.LayerNorm", size, eps)
         self.heads, self.first_only = settings.heads, first_only
+        self._own = native() if kernels.attention == NATIVE else None
 
     def forward(self, hidden: Tensor, groups: Groups, mask: Tensor | None) -> Tensor:
         """The next hidden state of (tokens, dimensions)."""
-        joined = in_blocks(self.attention_in, hidden)
+        step = self.attention_in.step_rows
+        joined = in_blocks(self.attention_in, step, hidden)
+        attended = attend(joined, groups, self.heads, mask, self._own, first_only=self.first_only)
         if not self.first_only:
-            return in_blocks(self._feed_forward, hidden, _attend(joined, groups, self.heads, mask))
+            return in_blocks(self._feed_forward, step, hidden, attended)
         firsts, found = _first_places(groups), torch.zeros_like(hidden)
-        attended = _attend(joined, groups, self.heads, mask, first_only=True)
-        found[firsts] = in_blocks(self._feed_forward, hidden[firsts], attended)
+        found[firsts] = in_blocks(self._feed_forward, step, hidden[firsts], attended)
         return found
 
     def _feed_forward(self, hidden: Tensor, attended: Tensor) -> Tensor:
@@ -176,26 +180,6 @@ class Norm(Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """The normalised tokens, in a new tensor."""
         return F.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-def _attend(joined: Tensor, groups: Groups, heads: int, mask: Tensor | None, *, first_only: bool = False) -> Tensor:
-    """Attended values of (tokens, dimensions), or of each row's first token: a call for each group of one length.
-
-    Rows of similar length in one call, padded and masked, were slower: the copies cost more than the calls. The CPU's
-    kernel never holds the scores of all pairs, so that there is nothing to do in pieces.
-    """
-    size = joined.shape[1] // 3
-    attended = joined.new_empty(sum(rows for rows, _ in groups) if first_only else joined.shape[0], size)
-    token = place = 0
-    for rows, length in groups:
-        shape = (rows, length, 3, heads, size // heads)
-        query, key, value = joined[token : token + rows * length].view(shape).permute(2, 0, 3, 1, 4).unbind(0)
-        asked = 1 if first_only else length
-        values = F.scaled_dot_product_attention(query[:, :, :asked], key, value, attn_mask=mask)
-        target = attended[place : place + rows * asked].view(rows, asked, heads, size // heads)
-        target.copy_(values.transpose(1, 2))
-        token, place = token + rows * length, place + rows * asked
-    return attended
 
 
 def _first_places(groups: Groups) -> Tensor:

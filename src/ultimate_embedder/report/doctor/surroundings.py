@@ -21,10 +21,10 @@ CHOOSE_T4S = "Settings > Accelerator > GPU T4 x2"
 
 
 def check_compiler() -> Check:
-    """The compiler of simulated devices."""
+    """The compiler of simulated devices, and of kernels for this processor."""
     path = shutil.which(COMPILER)
     if path is None:
-        found = f"no {COMPILER}; needed for simulated devices alone"
+        found = f"no {COMPILER}; needed for simulated devices, and for faster fp32 on some CPUs"
         return Check("compiler", "ok", found, f"apt-get install {COMPILER}, or dnf install gcc-c++")
     try:
         done = subprocess.run(

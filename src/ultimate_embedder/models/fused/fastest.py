@@ -1,0 +1,65 @@
+"""Which kernels are the fastest on this processor: tried in turn, so that other programs slow down all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from ultimate_embedder.models.fused.attention import attend
+from ultimate_embedder.models.fused.native import native
+from ultimate_embedder.models.fused.products import PRODUCTS, Product
+from ultimate_embedder.models.fused.settings import BLAS, NATIVE, TORCH, Kernels, NotFusibleError
+
+TOKENS, WIDTH, INNER, HEADS = 256, 384, 1536, 12  # a small batch in a small model
+LENGTHS = ((1, 128), (2, 64))  # of its texts
+ROUNDS = 7
+WORTH = 0.95  # of the time: less of a gain may be chance
+
+Work = Callable[[], object]
+
+
+def fastest_kernels() -> Kernels:
+    """The fastest with the threads that there are: some tenths of a second, and the time to compile our own."""
+    with torch.inference_mode():
+        products: dict[str, Work] = {name: work for name in PRODUCTS if (work := _feed_forward(PRODUCTS[name]))}
+        return Kernels(_fastest(products, BLAS), _fastest(_attentions(), TORCH))
+
+
+def _feed_forward(kind: type[Product]) -> Work | None:
+    """The two products that most time is spent on; None if this kind cannot be had here."""
+    generator = torch.Generator().manual_seed(0)
+    wide, narrow, hidden = (
+        torch.randn(shape, generator=generator) for shape in ((INNER, WIDTH), (WIDTH, INNER), (TOKENS, WIDTH))
+    )
+    try:
+        inner, outer = kind(wide, torch.zeros(INNER)), kind(narrow, torch.zeros(WIDTH))
+        outer.added_to(hidden.clone(), inner.gelu(hidden))
+    except (RuntimeError, AttributeError, NotFusibleError):  # torch or the processor has no oneDNN, or no compiler
+        return None
+    return lambda: outer.added_to(hidden.clone(), inner.gelu(hidden))
+
+
+def _attentions() -> dict[str, Work]:
+    joined = torch.randn(TOKENS, 3 * WIDTH, generator=torch.Generator().manual_seed(0))
+    return {
+        name: lambda own=own: attend(joined, LENGTHS, HEADS, None, own)
+        for name, own in ((TORCH, None), (NATIVE, native()))
+        if name == TORCH or own is not None
+    }
+
+
+def _fastest(works: dict[str, Work], usual: str) -> str:
+    seconds = dict.fromkeys(works, float("inf"))
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            seconds[name] = min(seconds[name], _seconds(name, work))
+    found = min(seconds, key=lambda name: seconds[name])
+    return found if seconds[found] < WORTH * seconds[usual] else usual
+
+
+def _seconds(name: str, work: Work) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
