@@ -5,7 +5,7 @@
 
 Speed and memory are those of whole processes beside sentence-transformers', in interleaved rounds (benchmarks/peers.py);
 cosines are with sentence-transformers' vectors of the same texts. A folder of `--data` has a judged collection in BEIR's
-form (corpus.jsonl, queries.jsonl, qrels.test.tsv or qrels.tsv), for nDCG@10 against fp32. A CPU without VNNI is refused.
+form (corpus.jsonl, queries.jsonl, qrels.tsv), for nDCG@10 against fp32. A CPU without VNNI is refused.
 
 Prints what was found and writes build/bench/int8.json.
 """
@@ -116,7 +116,8 @@ def judge(speed: dict[str, Any], retrieval: list[dict[str, Any]]) -> Iterator[Fi
         yield Figure(model, f"{place['data']}: worst cosine", place["worst_cosine"], WORST)
     for place in retrieval:
         lost = place["ndcg_fp32"] - place["ndcg"]
-        yield Figure(model, f"{place['data']}: nDCG@10 lost", lost, NDCG, at_most=True)
+        error = f"{place['standard_error']:.4f}"
+        yield Figure(model, f"{place['data']}: nDCG@10 lost (± {error})", lost, NDCG, at_most=True)
 
 
 if __name__ == "__main__":

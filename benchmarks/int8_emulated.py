@@ -67,8 +67,9 @@ def in_words(row: dict[str, Any]) -> str:
     """A row of the table."""
     return (
         f"{row['model']:30} {row['data']:10} groups of {row['group']:>3}: {row['texts']} texts, mean "
-        f"{row['mean_cosine']:.5f}, worst {row['worst_cosine']:.5f}; nDCG@10 "
-        f"{row['ndcg']:.4f}, fp32 {row['ndcg_fp32']:.4f} ({row['ndcg'] - row['ndcg_fp32']:+.4f})"
+        f"{row['mean_cosine']:.5f}, worst {row['worst_cosine']:.5f}; nDCG@10 of {row['queries']} queries "
+        f"{row['ndcg']:.4f}, fp32 {row['ndcg_fp32']:.4f} ({row['ndcg'] - row['ndcg_fp32']:+.4f}, standard error "
+        f"{row['standard_error']:.4f}), queries in int8 too {row['ndcg_queries_alike']:.4f}"
     )
 
 

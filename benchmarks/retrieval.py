@@ -42,13 +42,12 @@ class Vectors:
         return np.concatenate([self.documents, self.queries])
 
 
-def read_judged(folder: Path, split: str = "test", most: int | None = None) -> Judged:
-    """`corpus.jsonl`, `queries.jsonl`, and `qrels.SPLIT.tsv` or `qrels.tsv` of a folder; `most` documents of it."""
+def read_judged(folder: Path, most: int | None = None) -> Judged:
+    """`corpus.jsonl`, `queries.jsonl` and `qrels.tsv` of a folder; `most` documents of it."""
     rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text("utf-8").splitlines()]
     rows = [row for row in rows if row["text"].strip()][:most]
     places = {str(row["_id"]): place for place, row in enumerate(rows)}
-    of_split = folder / f"qrels.{split}.tsv"
-    grades = read_judgements(of_split if of_split.exists() else folder / "qrels.tsv").grades
+    grades = read_judgements(folder / "qrels.tsv").grades
     queries = {key: text for key, text in read_queries(folder / "queries.jsonl").texts.items() if key in grades}
     relevant = [
         Relevant(
@@ -91,14 +90,23 @@ def ndcg(vectors: Vectors, judged: Judged) -> np.ndarray:
 
 
 def compare(vectors: Vectors, reference: Vectors, judged: Judged) -> dict[str, Any]:
-    """How near vectors are to those of a reference, and what both find."""
+    """How near vectors are to those in fp32, and what both find.
+
+    Queries are in fp32, as `search`, `evaluate` and `serve` encode them, whatever the documents are in; also given is what
+    is found with queries like the documents.
+    """
     cosines = row_cosines(vectors.all, reference.all)
-    ours, theirs = ndcg(vectors, judged), ndcg(reference, judged)
+    theirs = ndcg(reference, judged)
+    ours = ndcg(Vectors(vectors.documents, reference.queries), judged)
+    changes = ours - theirs
     return {
         "texts": len(cosines),
         "mean_cosine": float(cosines.mean()),
         "worst_cosine": float(cosines.min()),
+        "queries": len(changes),
         "ndcg": float(ours.mean()),
         "ndcg_fp32": float(theirs.mean()),
-        "queries_changed": int((ours != theirs).sum()),
+        "ndcg_queries_alike": float(ndcg(vectors, judged).mean()),
+        "standard_error": float(changes.std(ddof=1) / np.sqrt(len(changes))),
+        "queries_changed": int((changes != 0).sum()),
     }
