@@ -175,7 +175,7 @@ bench-search: $(STAMP)  ## latency of search over 100,000 points: dense exact, d
 gpu-check: $(STAMP)  ## for a machine with a card: tests and a benchmark on it, one file to send back
 	$(BIN)/python -m tests.gpu_check --output gpu-check.json
 
-bench: $(STAMP)  ## benchmarks against sentence-transformers, fastembed, infinity and ONNX Runtime; end to end; ensembles; scale; durability
+bench: $(STAMP)  ## benchmarks against sentence-transformers, fastembed, infinity, embed-anything, model2vec and ONNX Runtime; end to end; ensembles; scale; durability
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py --plot docs/benchmarks.svg
 	PYTHONPATH=. $(BIN)/python benchmarks/end_to_end.py
 	PYTHONPATH=. $(BIN)/python benchmarks/ensemble_modes.py

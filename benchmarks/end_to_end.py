@@ -52,13 +52,14 @@ sys.exit(code)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=2877)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only-ours", action="store_true", help="without the script")
     options = parser.parse_args()
     from benchmarks.peers import model_folder
 
     model = model_folder()
     chunks = write_chunk_folder(make_texts(options.texts), BUILD / "chunks")
-    programs = {"ours": OURS, "script with sentence-transformers": SCRIPT}
+    programs = {"ours": OURS} if options.only_ours else {"ours": OURS, "script with sentence-transformers": SCRIPT}
     runs: dict[str, list] = {name: [] for name in programs}
     for _ in range(options.rounds):
         for name, program in programs.items():

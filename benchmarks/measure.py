@@ -63,6 +63,8 @@ class Watched:
 def watch(command: list[str], **variables: str) -> Watched:
     """Run a command and watch it and its children; its last line of output is JSON."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **variables}
+    # images of containers set it, and then each process would compile all modules again: seconds
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     before = os.times()
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -106,14 +108,14 @@ class _Peak:
         self._thread.join()
 
 
-def sgemm_gflops(workers: int, seconds: float = 0.5) -> float:
-    """What all cores reach together on the matrix products of MiniLM, each by itself, by the fastest code there is."""
+def sgemm_gflops(workers: int, seconds: float = 0.5) -> dict[str, float]:
+    """What all cores reach together on the matrix products of MiniLM, each by itself, by the kind of product."""
     from ultimate_embedder.models.fused.native import native
     from ultimate_embedder.models.fused.products import PRODUCTS
     from ultimate_embedder.models.fused.settings import NATIVE
 
-    kinds = [kind for name, kind in PRODUCTS.items() if name != NATIVE or native() is not None]
-    return max(_product_gflops(kind, workers, seconds) for kind in kinds)
+    kinds = {name: kind for name, kind in PRODUCTS.items() if name != NATIVE or native() is not None}
+    return {name: _product_gflops(kind, workers, seconds) for name, kind in kinds.items()}
 
 
 def _product_gflops(kind: type[Any], workers: int, seconds: float) -> float:

@@ -27,6 +27,7 @@ from ultimate_embedder.models import Encoder, load_encoder, load_on_backend, res
 from ultimate_embedder.models.exported import GraphWish
 
 REFERENCE = "sentence-transformers"
+ONCE = ("embed-anything",)  # in the first round only: it takes thirty times as long as the others
 QUICK = ("ours", "ours, --precision int8", REFERENCE, "onnxruntime by hand")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().split() if line.startswith("torch=="))
 # what pip installs into the venv of a peer, call by call
@@ -74,7 +75,8 @@ def main() -> None:
     (BUILD / "peers.json").write_text(json.dumps(result, indent=2))
     print_table(result)
     if options.plot:
-        rows = [(row["name"], row["ratio"]) for row in result["rows"]]
+        # those with vectors of this model: a static one is a hundred times as fast, and no bar beside it could be seen
+        rows = [(row["name"], row["ratio"]) for row in result["rows"] if not np.isnan(row["mean_cosine"])]
         bars(options.plot, "texts per second, sentence-transformers = 1", rows, result["limit_ratio"], "sgemm limit")
 
 
@@ -87,16 +89,19 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
     lengths = encoder.tokenize(texts).lengths
     runs: dict[str, list[Any]] = {name: [] for name in pythons}
     limits = []
-    for _ in range(rounds):
+    for number in range(rounds):
         limits.append(sgemm_gflops(machine()["cores"]))
         for name, python in pythons.items():
+            if name in ONCE and number:
+                continue
             file = BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy"
             file.parent.mkdir(exist_ok=True)
             script = str(ROOT / "benchmarks" / "contender.py")
             runs[name].append(watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)]))
             print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
     reference = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(REFERENCE)}.npy")
-    limit_s = forward_gflop(encoder, lengths) / statistics.median(limits)
+    gflops = {kind: statistics.median(limit[kind] for limit in limits) for kind in limits[0]}
+    limit_s = forward_gflop(encoder, lengths) / max(gflops.values())
     base = statistics.median(run.answer["seconds"] for run in runs[REFERENCE])
     rows = []
     for name, each in runs.items():
@@ -123,7 +128,7 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
         "model": encoder.name,
         "texts": len(texts),
         "mean_tokens": float(lengths.mean()),
-        "sgemm_gflops": statistics.median(limits),
+        "sgemm_gflops": gflops,
         "limit_seconds": limit_s,
         "limit_ratio": base / limit_s,
         "rounds": rounds,
@@ -147,8 +152,9 @@ def print_table(result: dict[str, Any]) -> None:
             f"{row['share_of_limit'] * 100:>8.0f}%{row['cpu_seconds']:>7.0f}{row['peak_mb']:>7.0f}"
             f"  {row['worst_cosine']:.5f}, {row['mean_cosine']:.5f}"
         )
+    rates = ", ".join(f"{kind} {rate:.0f}" for kind, rate in result["sgemm_gflops"].items())
     print(
-        f"sgemm limit: {result['sgemm_gflops']:.0f} GFLOP/s, {result['limit_seconds']:.2f} s, ratio {result['limit_ratio']:.2f}"
+        f"sgemm limit: {rates} GFLOP/s; of the fastest {result['limit_seconds']:.2f} s, ratio {result['limit_ratio']:.2f}"
     )
 
 

@@ -7,6 +7,6 @@ import sys
 
 
 def test_a_run_with_a_fault_at_a_file_operation_is_completed_by_the_next() -> None:
-    words = [sys.executable, "-m", "tests.file_operations", "--every", "60", "--faults", "kill,ENOSPC"]
+    words = [sys.executable, "-m", "tests.file_operations", "--every", "100", "--faults", "kill,ENOSPC"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

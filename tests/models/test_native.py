@@ -115,6 +115,21 @@ def test_a_library_that_was_changed_is_compiled_again(fresh: Path) -> None:
     assert len(list(fresh.iterdir())) == 2
 
 
+def test_a_model_that_they_compute_wrong_is_computed_by_torch(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def multiply_wrong(
+        self: Native, inputs: torch.Tensor, panels: torch.Tensor, bias: torch.Tensor, *_: object, **__: object
+    ) -> torch.Tensor:
+        return inputs.new_zeros(len(inputs), len(bias))
+
+    monkeypatch.setattr("ultimate_embedder.models.encoder.find_fastest_kernels", lambda: Kernels(NATIVE, NATIVE))
+    monkeypatch.setattr(Native, "multiply", multiply_wrong)
+    model = resolve_model(str(tiny_model("bert")))
+    assert load_encoder(model, "float32", "cpu", may_fuse=True).fused
+    known = read_checked(model.digest)
+    assert known is not None
+    assert known.kernels == Kernels()
+
+
 def test_what_is_compiled_is_not_compiled_again(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.native() is not None
     monkeypatch.setattr(native, "_compiler", None)  # fails if it is called

@@ -20,6 +20,8 @@ from ultimate_embedder.models.canary import CANARY
 from ultimate_embedder.models.cost import ForwardCost
 from ultimate_embedder.models.fused import (
     Checked,
+    FusedSettings,
+    Kernels,
     NotFusibleError,
     compare,
     find_fastest_kernels,
@@ -271,20 +273,32 @@ def fused_if_equal(
     loaded: SentenceTransformer, model: ResolvedModel, max_tokens: int | None, token_cap: int | None
 ) -> Encoder:
     """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""
-    try:
-        settings, kernels = settings_of(loaded, model.path), find_fastest_kernels()
-        fused = as_encoder(load_fused(model.path, settings, kernels), model, max_tokens, token_cap)
-    except NotFusibleError as error:
-        remember(model.digest, Checked(None, str(error)))
-        return as_encoder(loaded, model, max_tokens, token_cap)
     reference = as_encoder(loaded, model, max_tokens, token_cap)
     try:
-        compare(fused, reference)
+        settings = settings_of(loaded, model.path)
+        fused, kernels = _fused_as(reference, model, settings, max_tokens, token_cap)
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
         return reference
     remember(model.digest, Checked(settings, None, kernels))
     return fused
+
+
+def _fused_as(
+    reference: Encoder, model: ResolvedModel, settings: FusedSettings, max_tokens: int | None, token_cap: int | None
+) -> tuple[Encoder, Kernels]:
+    """The fused model with the fastest kernels, else with torch's; raises `NotFusibleError` if both differ."""
+    kernels = find_fastest_kernels()
+    fused = as_encoder(load_fused(model.path, settings, kernels), model, max_tokens, token_cap)
+    try:
+        compare(fused, reference)
+    except NotFusibleError:
+        if kernels == Kernels():
+            raise
+        kernels = Kernels()
+        fused = as_encoder(load_fused(model.path, settings, kernels), model, max_tokens, token_cap)
+        compare(fused, reference)
+    return fused, kernels
 
 
 def as_encoder(loaded: SentenceModel, model: ResolvedModel, max_tokens: int | None, token_cap: int | None) -> Encoder:

@@ -153,7 +153,8 @@ class FusedLayer(Module):
     def forward(self, hidden: Tensor, groups: Groups, mask: Tensor | None) -> Tensor:
         """The next hidden state of (tokens, dimensions)."""
         step = self.attention_in.step_rows
-        joined = in_blocks(self.attention_in, step, hidden)
+        # blocks cost a copy: for one product they are of use only where each number of rows costs memory
+        joined = self.attention_in(hidden) if step == 1 else in_blocks(self.attention_in, step, hidden)
         attended = attend(joined, groups, self.heads, mask, self._own, first_only=self.first_only)
         if not self.first_only:
             return in_blocks(self._feed_forward, step, hidden, attended)
