@@ -273,9 +273,13 @@ def fused_if_equal(
     loaded: SentenceTransformer, model: ResolvedModel, max_tokens: int | None, token_cap: int | None
 ) -> Encoder:
     """The fused model if it gives the same vectors as the loaded one; what was found is remembered."""
+    try:
+        settings = settings_of(loaded, model.path)  # before the encoder sets the token limit of this run
+    except NotFusibleError as error:
+        remember(model.digest, Checked(None, str(error)))
+        return as_encoder(loaded, model, max_tokens, token_cap)
     reference = as_encoder(loaded, model, max_tokens, token_cap)
     try:
-        settings = settings_of(loaded, model.path)
         fused, kernels = _fused_as(reference, model, settings, max_tokens, token_cap)
     except NotFusibleError as error:
         remember(model.digest, Checked(None, str(error)))
