@@ -119,7 +119,7 @@ def test_a_model_that_they_compute_wrong_is_computed_by_torch(fresh: Path, monke
     def multiply_wrong(
         self: Native, inputs: torch.Tensor, panels: torch.Tensor, bias: torch.Tensor, *_: object, **__: object
     ) -> torch.Tensor:
-        return inputs.new_zeros(len(inputs), len(bias))
+        return numbers(len(inputs), len(bias))
 
     monkeypatch.setattr("ultimate_embedder.models.encoder.find_fastest_kernels", lambda: Kernels(NATIVE, NATIVE))
     monkeypatch.setattr(Native, "multiply", multiply_wrong)
