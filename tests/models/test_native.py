@@ -160,4 +160,3 @@ def test_without_them_torch_computes(reason: str, fresh: Path, monkeypatch: pyte
         monkeypatch.setenv("ULTIMATE_EMBEDDER_COMPILE", "off")
     assert native.native() is None
     assert read_checked(resolve_model(str(folder)).digest) is None  # compared again, with other kernels
-    monkeypatch.undo()

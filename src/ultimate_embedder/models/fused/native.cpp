@@ -80,7 +80,7 @@ inline void multiply(const float* a, long a_step, const float* b, long inner, Ve
   }
 }
 
-// Calls `work` with a constant number of rows: TILE_ROWS until fewer are left.
+// Calls `work` with a number of rows that the compiler knows, so that their sums stay in registers.
 template <int R, typename Work>
 inline void call_with(long rows, Work work) {
   if constexpr (R > 0) {
