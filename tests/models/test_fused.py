@@ -204,12 +204,19 @@ def test_rows_are_computed_in_blocks_of_few_sizes() -> None:
         return torch.cat([rows + others, rows], 1)
 
     for count in (1, 31, 32, 33, 255, 256, 257, 511, 600, 1024):
-        rows, others = torch.rand(count, 3), torch.rand(count, 3)
-        assert torch.equal(
-            products.in_blocks(compute, products.FEW_SIZES, rows, others), torch.cat([rows + others, rows], 1)
-        )
+        rows, others, target = torch.rand(count, 3), torch.rand(count, 3), torch.empty(count, 6)
+        assert products.in_blocks(compute, products.FEW_SIZES, target, rows, others) is target
+        assert torch.equal(target, torch.cat([rows + others, rows], 1))
     assert sizes <= set(range(32, 257, 32))
     assert tuple(PRODUCTS) == PRODUCT_KINDS
+
+
+@pytest.mark.parametrize("step_rows", [1, products.FEW_SIZES])
+def test_rows_that_are_computed_in_place_are_not_copied(step_rows: int) -> None:
+    rows, others = torch.rand(300, 3), torch.rand(300, 3)
+    expected = rows + others
+    assert torch.equal(products.in_blocks(torch.Tensor.add_, step_rows, rows, rows, others), expected)
+    assert torch.equal(rows, expected)
 
 
 def test_the_fastest_kernels_are_taken_where_they_are_much_faster(monkeypatch: pytest.MonkeyPatch) -> None:

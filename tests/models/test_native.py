@@ -58,6 +58,9 @@ def test_products_are_those_of_torch(kernels: Native, outer: int, inner: int) ->
         assert (product.gelu(inputs) - F.gelu(expected)).abs().max() < 5e-5
         assert (product.added_to(residual.clone(), inputs) - expected - residual).abs().max() < 5e-5
         assert torch.equal(product(inputs.t().contiguous().t()), product(inputs))  # however it lies in memory
+        panels = product.in_panels(inputs)
+        assert panels.shape == (outer // kernels.panel_outputs, rows, kernels.panel_outputs)
+        assert torch.equal(panels.transpose(0, 1).flatten(1), product(inputs))
 
 
 def test_gelu_is_that_of_torch_for_numbers_of_every_size(kernels: Native) -> None:
@@ -68,6 +71,18 @@ def test_gelu_is_that_of_torch_for_numbers_of_every_size(kernels: Native) -> Non
     assert torch.isfinite(found).all()
     assert (found - F.gelu(values.double())).abs().div(values.abs().clamp(min=1)).max() < 1e-6
     assert torch.isnan(product.gelu(torch.tensor([[float("nan")]]))).all()  # seen by those who check vectors
+
+
+@pytest.mark.parametrize("size", [32, 64, 384, 1024])
+def test_layer_norms_are_those_of_torch(kernels: Native, size: int) -> None:
+    weight, bias = numbers(size), numbers(size + 1)[1:]
+    for rows in ROWS:
+        inputs = numbers(rows, size) * 3 + 100  # far from 0: the mean must be subtracted before numbers are squared
+        inputs[-1] = 7  # no variance
+        expected = F.layer_norm(inputs.double(), (size,), weight.double(), bias.double(), 1e-12)
+        found = kernels.normalize(inputs, weight, bias, 1e-12)
+        assert found is inputs
+        assert (found - expected).abs().max() < 2e-4
 
 
 def test_outputs_that_are_no_multiple_of_a_panel_are_left_to_torch(kernels: Native) -> None:
@@ -83,6 +98,10 @@ def test_attention_is_that_of_torch(kernels: Native, first_only: bool) -> None:
         found = attend(joined, groups, heads, None, kernels, first_only=first_only)
         assert found.shape == expected.shape
         assert (found - expected).abs().max() < 5e-5  # of numbers up to 12
+        if joined.shape[1] % kernels.panel_outputs == 0:
+            panels = joined.unflatten(1, (-1, kernels.panel_outputs)).transpose(0, 1)
+            for own in (kernels, None):  # None: torch computes what lies in panels, as it does for very long texts
+                assert (attend(panels, groups, heads, None, own, first_only=first_only) - expected).abs().max() < 5e-5
 
 
 def test_attention_holds_numbers_that_are_far_apart_and_long_texts(kernels: Native) -> None:

@@ -43,8 +43,9 @@ def _in_bf16(layer: torch.nn.Linear) -> torch.nn.Module:
         """Weights and inputs in bf16, added up in fp32 by the processor; takes and gives fp32."""
 
         def forward(self, inputs: Any) -> Any:
-            rows = in_blocks(self._product, FEW_SIZES, inputs.reshape(-1, self.in_features))
-            return rows.view(*inputs.shape[:-1], self.out_features)
+            rows = inputs.reshape(-1, self.in_features)
+            products = in_blocks(self._product, FEW_SIZES, rows.new_empty(len(rows), self.out_features), rows)
+            return products.view(*inputs.shape[:-1], self.out_features)
 
         def _product(self, rows: Any) -> Any:
             return torch.nn.functional.linear(rows.bfloat16(), self.weight, self.bias).float()

@@ -22,21 +22,25 @@ def attend(
 ) -> Tensor:
     """Attended values of (tokens, dimensions), or of each row's first token: a call for each group of one length.
 
-    `joined` has queries, keys and values side by side. Rows of similar length in one call, padded and masked, were
-    slower: the copies cost more than the calls. The CPU's kernel never holds the scores of all pairs, so that there is
-    nothing to do in pieces.
+    `joined` has queries, keys and values side by side, or in panels where it was made by our own product. Rows of
+    similar length in one call, padded and masked, were slower: the copies cost more than the calls. The CPU's kernel
+    never holds the scores of all pairs, so that there is nothing to do in pieces.
     """
     joined = joined.contiguous()
-    size = joined.shape[1] // 3
-    attended = joined.new_empty(sum(rows for rows, _ in groups) if first_only else joined.shape[0], size)
+    in_panels = joined.dim() == 3
+    tokens = joined.shape[1] if in_panels else joined.shape[0]
+    size = joined.numel() // tokens // 3
+    attended = joined.new_empty(sum(rows for rows, _ in groups) if first_only else tokens, size)
     token = place = 0
     for rows, length in groups:
         asked = 1 if first_only else length
-        part, target = joined[token : token + rows * length], attended[place : place + rows * asked]
+        shape, target = (rows, length, heads), attended[place : place + rows * asked]
         if kernels is not None and mask is None and kernels.can_attend(length, size // heads):
-            kernels.attend(part, (rows, length, heads), asked, target)
+            kernels.attend(joined, token, shape, asked, target)
         else:
-            _attend_by_torch(part, (rows, length, heads), asked, target, mask)
+            span = slice(token, token + rows * length)
+            part = joined[:, span].transpose(0, 1).flatten(1) if in_panels else joined[span]
+            _attend_by_torch(part, shape, asked, target, mask)
         token, place = token + rows * length, place + rows * asked
     return attended
 

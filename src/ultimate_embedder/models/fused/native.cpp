@@ -1,8 +1,10 @@
-// Products and attention of a transformer's layers in fp32, for x86 processors with AVX2 or AVX-512.
+// Products, attention and norms of a transformer's layers in fp32, for x86 processors with AVX2 or AVX-512.
 //
 // Compiled on first use, by native.py, with the instructions of the processor. A tile of the result is held in registers
 // while the inner dimension is summed up. Weights are packed before, a panel of NR outputs after the other, so that
 // they are read in order; a panel stays in the first cache while it meets the rows of a block, which stay in the second.
+
+#include <immintrin.h>
 
 #include <cmath>
 #include <cstdint>
@@ -18,9 +20,16 @@ constexpr long LANES = 8, TILE_ROWS = 6;  // 12 of 16
 constexpr long NR = 2 * LANES;
 constexpr long BLOCK_ROWS = 264;  // 400 kB at 384 inner numbers; whole tiles of either size
 constexpr long BLOCK_INNER = 384;  // a panel of that has 24 kB, and 48 kB with AVX-512
+constexpr long BLOCK_QUERIES = 4 * TILE_ROWS;  // that meet keys and values while these are in the first cache
 
 typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+#if defined(__AVX512F__)
+constexpr Ints LANE_NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+constexpr Ints LANE_NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
 
 inline Vec load(const float* from) { return *reinterpret_cast<const Vec*>(from); }
 inline void store(float* to, Vec values) { *reinterpret_cast<Vec*>(to) = values; }
@@ -49,24 +58,34 @@ inline Vec erf(Vec x) {
 
 inline Vec gelu(Vec x) { return 0.5f * x * (1 + erf(x * 0.70710678118654752f)); }
 
-// Of numbers that are not above 0: 2 to a whole power, which is put into the exponent, times a polynomial.
-inline Vec exp(Vec x) {
-  x = larger(x, all(-87));
-  const Vec shifted = x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: leaves the nearest whole number
-  const Vec whole = shifted - 12582912.0f;
-  const Vec rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
-  Vec sum = all(1.9875691500e-4f);
-  sum = sum * rest + 1.3981999507e-3f;
-  sum = sum * rest + 8.3334519073e-3f;
-  sum = sum * rest + 4.1665795894e-2f;
-  sum = sum * rest + 1.6666665459e-1f;
-  sum = sum * rest + 5.0000001201e-1f;
-  sum = sum * rest * rest + rest + 1;
-  const Ints power = (reinterpret_cast<Ints>(shifted) << 23) + (127 << 23);
-  return sum * reinterpret_cast<Vec>(power);
+// 2 to the power of numbers that are not above 0: a polynomial, to whose exponent the nearest whole number is added.
+inline Vec exp2(Vec x) {
+  x = larger(x, all(-125));
+  const Vec shifted = x + 12582912.0f;  // 1.5 * 2^23: leaves the nearest whole number in the last bits
+  const Vec rest = x - (shifted - 12582912.0f);
+  Vec sum = all(1.5403530393e-4f);  // Taylor: what is left out is 1.2e-8 at most
+  sum = sum * rest + 1.3333558146e-3f;
+  sum = sum * rest + 9.6181291076e-3f;
+  sum = sum * rest + 5.5504108665e-2f;
+  sum = sum * rest + 2.4022650696e-1f;
+  sum = sum * rest + 6.9314718056e-1f;
+  sum = sum * rest + 1;
+  return reinterpret_cast<Vec>(reinterpret_cast<Ints>(sum) + (reinterpret_cast<Ints>(shifted) << 23));
 }
 
-// R rows of `a` times a packed panel `b` of NR columns, added to `sums`.
+inline float sum_of(Vec values) {
+  float sum = 0;
+  for (long lane = 0; lane < LANES; lane++) sum += values[lane];
+  return sum;
+}
+
+inline float largest_of(Vec values) {
+  float largest = values[0];
+  for (long lane = 1; lane < LANES; lane++) largest = largest < values[lane] ? values[lane] : largest;
+  return largest;
+}
+
+// R rows of `a` times a panel `b` of NR columns, added to `sums`.
 template <int R>
 inline void multiply(const float* a, long a_step, const float* b, long inner, Vec (&sums)[R][2]) {
   for (long k = 0; k < inner; k++, b += NR) {
@@ -91,90 +110,149 @@ inline void call_with(long rows, Work work) {
   }
 }
 
+// Where numbers of a matrix are: token by token, or in panels of NR columns, each token by token.
+struct Layout {
+  long row_step, panel_step;
+  long place(long row, long column) const { return row * row_step + column / NR * panel_step; }  // of whole panels
+};
+
+inline Layout layout_of(long rows, long columns, bool in_panels) {
+  return in_panels ? Layout{NR, rows * NR} : Layout{columns, NR};
+}
+
 struct Product {
   const float *inputs, *weights, *bias, *residual;
   float* outputs;
-  long inner, outer, applies_gelu;
+  Layout to;  // of residual and outputs
+  long inner, applies_gelu;
 };
 
 template <int R>
 void tile_of_product(const Product& p, long row, long first, long count, long column) {
   Vec sums[R][2];
-  float* target = p.outputs + row * p.outer + column;
+  const long origin = p.to.place(row, column);
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++) {
-      const long place = column + half * LANES;
-      Vec start = first ? load(target + r * p.outer + half * LANES) : load(p.bias + place);
-      if (!first && p.residual) start += load(p.residual + (row + r) * p.outer + place);
+      const long place = origin + r * p.to.row_step + half * LANES;
+      Vec start = first ? load(p.outputs + place) : load(p.bias + column + half * LANES);
+      if (!first && p.residual) start += load(p.residual + place);
       sums[r][half] = start;
     }
   multiply<R>(p.inputs + row * p.inner + first, p.inner, p.weights + column * p.inner + first * NR, count, sums);
   const bool ends = p.applies_gelu && first + count == p.inner;
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++)
-      store(target + r * p.outer + half * LANES, ends ? gelu(sums[r][half]) : sums[r][half]);
+      store(p.outputs + origin + r * p.to.row_step + half * LANES, ends ? gelu(sums[r][half]) : sums[r][half]);
 }
 
 inline long least(long a, long b) { return a < b ? a : b; }
 
-// Keys of one head, scaled and turned, in panels of NR keys: dimension by dimension. What is beyond the last key is 0.
-void pack_keys(const float* keys, long step, long length, long dim, float scale, float* packed) {
-  for (long key = 0; key < length; key += NR)
-    for (long d = 0; d < dim; d++)
-      for (long lane = 0; lane < NR; lane++)
-        *packed++ = key + lane < length ? keys[(key + lane) * step + d] * scale : 0;
+inline void transpose_8x8(__m256 (&rows)[8]) {
+  __m256 pairs[8], fours[8];
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; j++) {
+      fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+      fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+    }
+  for (int i = 0; i < 4; i++) {
+    rows[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    rows[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
+}
+
+// Keys of one head, scaled and transposed, in panels of NR keys: dimension by dimension. Beyond the last key is 0.
+void pack_keys(const float* keys, Layout layout, long length, long dim, float scale, float* packed) {
+  const __m256 factor = _mm256_set1_ps(scale);
+  for (long panel = 0; panel < length; panel += NR, packed += NR * dim)
+    for (long d = 0; d < dim; d += 8)
+      for (long lane = 0; lane < NR; lane += 8) {
+        __m256 rows[8];
+        for (long i = 0; i < 8; i++) {
+          const long key = panel + lane + i;
+          rows[i] = key < length ? _mm256_loadu_ps(keys + layout.place(key, d) + d % NR) : _mm256_setzero_ps();
+        }
+        transpose_8x8(rows);
+        for (long i = 0; i < 8; i++) _mm256_storeu_ps(packed + (d + i) * NR + lane, _mm256_mul_ps(rows[i], factor));
+      }
 }
 
 // Values of one head in panels of NR dimensions: key by key.
-void pack_values(const float* values, long step, long length, long dim, float* packed) {
+void pack_values(const float* values, Layout layout, long length, long dim, float* packed) {
   for (long d = 0; d < dim; d += NR)
     for (long key = 0; key < length; key++, packed += NR) {
-      store(packed, load(values + key * step + d));
-      store(packed + LANES, load(values + key * step + d + LANES));
+      const float* from = values + layout.place(key, d);
+      store(packed, load(from));
+      store(packed + LANES, load(from + LANES));
     }
-}
-
-// The numbers of a row become exp(number - largest); gives their sum. What is beyond `length` adds nothing.
-float exponentials(float* row, long length, long padded) {
-  for (long k = length; k < padded; k++) row[k] = -INFINITY;
-  Vec most = load(row);
-  for (long k = LANES; k < padded; k += LANES) most = larger(most, load(row + k));
-  float largest = most[0];
-  for (long lane = 1; lane < LANES; lane++) largest = largest < most[lane] ? most[lane] : largest;
-  Vec sums = {};
-  for (long k = 0; k < padded; k += LANES) {
-    const Vec value = exp(load(row + k) - largest);
-    store(row + k, value);
-    sums += value;
-  }
-  float sum = 0;
-  for (long lane = 0; lane < LANES; lane++) sum += sums[lane];
-  return sum;
 }
 
 struct Head {
   const float *queries, *keys, *values;  // keys and values are packed
-  float *scores, *outputs;
-  long step, size, length, padded, dim;
+  Layout layout;                         // of queries
+  float *scores, *outputs;               // scores of a block of queries
+  long value_step;                       // between panels of values
+  long size, length, padded, dim;
 };
 
+// Scores of R queries of a block and a panel of keys, and the largest of each query so far.
 template <int R>
-void attend_queries(const Head& head, long first) {
-  for (long key = 0; key < head.length; key += NR) {
-    Vec sums[R][2] = {};
-    multiply<R>(head.queries + first * head.step, head.step, head.keys + key * head.dim, head.dim, sums);
-    for (int r = 0; r < R; r++)
-      for (int half = 0; half < 2; half++) store(head.scores + r * head.padded + key + half * LANES, sums[r][half]);
+void score(const Head& head, long first, long in_block, long key, Vec* most) {
+  Vec sums[R][2] = {};
+  for (long d = 0; d < head.dim; d += NR)
+    multiply<R>(head.queries + head.layout.place(first + in_block, d), head.layout.row_step,
+                head.keys + key * head.dim + d * NR, NR, sums);
+  if (key + NR > head.length)  // what is beyond the last key adds nothing
+    for (int half = 0; half < 2; half++) {
+      const Ints is_key = LANE_NUMBERS < static_cast<int32_t>(head.length - key - half * LANES);
+      for (int r = 0; r < R; r++) sums[r][half] = is_key ? sums[r][half] : all(-INFINITY);
+    }
+  for (int r = 0; r < R; r++) {
+    float* const target = head.scores + (in_block + r) * head.padded + key;
+    store(target, sums[r][0]);
+    store(target + LANES, sums[r][1]);
+    most[in_block + r] = larger(most[in_block + r], larger(sums[r][0], sums[r][1]));
   }
-  float share[R];
-  for (int r = 0; r < R; r++) share[r] = 1 / exponentials(head.scores + r * head.padded, head.length, head.padded);
-  for (long d = 0; d < head.dim; d += NR) {
-    Vec sums[R][2] = {};
-    multiply<R>(head.scores, head.padded, head.values + d * head.length, head.length, sums);
-    for (int r = 0; r < R; r++)
-      for (int half = 0; half < 2; half++)
-        store(head.outputs + (first + r) * head.size + d + half * LANES, sums[r][half] * share[r]);
-  }
+}
+
+// Scores of a query become 2 to the power of score - largest; gives 1 / their sum.
+float exponentials(float* row, long padded, float largest) {
+  Vec sums[2] = {};
+  for (long k = 0; k < padded; k += NR)
+    for (long half = 0; half < 2; half++) {
+      const Vec value = exp2(load(row + k + half * LANES) - largest);
+      store(row + k + half * LANES, value);
+      sums[half] += value;
+    }
+  return 1 / sum_of(sums[0] + sums[1]);
+}
+
+// Sums of a panel of values for R queries of a block, each with its share.
+template <int R>
+void gather(const Head& head, long first, long in_block, long d, const float* share) {
+  Vec sums[R][2] = {};
+  const float* const panel = head.values + d / NR * head.value_step;
+  multiply<R>(head.scores + in_block * head.padded, head.padded, panel, head.length, sums);
+  for (int r = 0; r < R; r++)
+    for (int half = 0; half < 2; half++)
+      store(head.outputs + (first + in_block + r) * head.size + d + half * LANES, sums[r][half] * share[in_block + r]);
+}
+
+void attend_block(const Head& head, long first, long queries) {
+  Vec most[BLOCK_QUERIES];
+  float share[BLOCK_QUERIES];
+  for (long q = 0; q < queries; q++) most[q] = all(-INFINITY);
+  for (long key = 0; key < head.length; key += NR)
+    for (long q = 0; q < queries; q += TILE_ROWS)
+      call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { score<R>(head, first, q, key, most); });
+  for (long q = 0; q < queries; q++)
+    share[q] = exponentials(head.scores + q * head.padded, head.padded, largest_of(most[q]));
+  for (long d = 0; d < head.dim; d += NR)
+    for (long q = 0; q < queries; q += TILE_ROWS)
+      call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { gather<R>(head, first, q, d, share); });
 }
 
 }  // namespace
@@ -185,10 +263,11 @@ extern "C" {
 long panel_outputs() { return NR; }
 
 // outputs[rows][outer] = inputs[rows][inner] * weights + bias, + residual[rows][outer] unless that is null, and GELU of
-// that if it is asked for. weights[outer / NR][inner][NR].
+// that if it is asked for. weights[outer / NR][inner][NR]. In panels: outputs[outer / NR][rows][NR].
 void multiply_rows(const float* inputs, long rows, long inner, const float* weights, const float* bias,
-                   const float* residual, float* outputs, long outer, long applies_gelu) {
-  const Product product{inputs, weights, bias, residual, outputs, inner, outer, applies_gelu};
+                   const float* residual, float* outputs, long outer, long applies_gelu, long in_panels) {
+  const Layout to = layout_of(rows, outer, in_panels);
+  const Product product{inputs, weights, bias, residual, outputs, to, inner, applies_gelu};
   for (long start = 0; start < rows; start += BLOCK_ROWS) {
     const long stop = least(rows, start + BLOCK_ROWS);
     for (long first = 0; first < inner; first += BLOCK_INNER) {
@@ -201,24 +280,56 @@ void multiply_rows(const float* inputs, long rows, long inner, const float* weig
   }
 }
 
-// Attention within each of `rows` texts of `length` tokens. joined[rows * length][3][heads][dim] has queries, keys and
-// values; outputs[rows * asked][heads][dim] those of the first `asked` tokens of each text.
-void attend(const float* joined, long rows, long length, long heads, long dim, long asked, float* outputs) {
-  const long size = heads * dim, step = 3 * size, padded = (length + NR - 1) / NR * NR;
+// Attention within each of `rows` texts of `length` tokens, from token `start` on. joined[tokens][3][heads][dim], or the
+// same in panels, has queries, keys and values; outputs[rows * asked][heads][dim] what the first `asked` tokens of each
+// text gather.
+void attend(const float* joined, long tokens, long start, long rows, long length, long heads, long dim, long asked,
+            float* outputs, long in_panels) {
+  const long size = heads * dim, padded = (length + NR - 1) / NR * NR;
+  const Layout layout = layout_of(tokens, 3 * size, in_panels);
   thread_local std::vector<float> memory;
-  memory.resize(padded * (2 * dim + TILE_ROWS));
-  float *scores = memory.data(), *keys = scores + padded * TILE_ROWS, *values = keys + padded * dim;
-  const float scale = 1 / std::sqrt(static_cast<float>(dim));
+  memory.resize(padded * (2 * dim + BLOCK_QUERIES));
+  float *scores = memory.data(), *keys = scores + padded * BLOCK_QUERIES, *packed = keys + padded * dim;
+  const float scale = 1.44269504088896341f / std::sqrt(static_cast<float>(dim));  // log2(e): powers are of 2
   for (long text = 0; text < rows; text++)
     for (long number = 0; number < heads; number++) {
-      const float* from = joined + text * length * step + number * dim;
-      pack_keys(from + size, step, length, dim, scale, keys);
-      pack_values(from + 2 * size, step, length, dim, values);
-      float* const to = outputs + text * asked * size + number * dim;
-      const Head head{from, keys, values, scores, to, step, size, length, padded, dim};
-      for (long first = 0; first < asked; first += TILE_ROWS)
-        call_with<TILE_ROWS>(least(TILE_ROWS, asked - first), [&]<int R>() { attend_queries<R>(head, first); });
+      const float* const from = joined + layout.place(start + text * length, number * dim);
+      const float* const values = from + layout.place(0, 2 * size);
+      pack_keys(from + layout.place(0, size), layout, length, dim, scale, keys);
+      if (!in_panels) pack_values(values, layout, length, dim, packed);
+      const Head head{.queries = from,
+                      .keys = keys,
+                      .values = in_panels ? values : packed,
+                      .layout = layout,
+                      .scores = scores,
+                      .outputs = outputs + text * asked * size + number * dim,
+                      .value_step = in_panels ? layout.panel_step : length * NR,
+                      .size = size,
+                      .length = length,
+                      .padded = padded,
+                      .dim = dim};
+      for (long first = 0; first < asked; first += BLOCK_QUERIES)
+        attend_block(head, first, least(BLOCK_QUERIES, asked - first));
     }
+}
+
+// Layer norm of each row of values[rows][size], in place; `size` is a multiple of NR.
+void normalize_rows(float* values, long rows, long size, const float* weight, const float* bias, float eps) {
+  for (long row = 0; row < rows; row++, values += size) {
+    Vec sums[2] = {};
+    for (long k = 0; k < size; k += NR)
+      for (long half = 0; half < 2; half++) sums[half] += load(values + k + half * LANES);
+    const float mean = sum_of(sums[0] + sums[1]) / size;
+    Vec squares[2] = {};
+    for (long k = 0; k < size; k += NR)
+      for (long half = 0; half < 2; half++) {
+        const Vec apart = load(values + k + half * LANES) - mean;
+        squares[half] += apart * apart;
+      }
+    const float factor = 1 / std::sqrt(sum_of(squares[0] + squares[1]) / size + eps);
+    for (long k = 0; k < size; k += LANES)
+      store(values + k, (load(values + k) - mean) * factor * load(weight + k) + load(bias + k));
+  }
 }
 
 }  // extern "C"

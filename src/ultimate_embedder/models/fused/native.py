@@ -1,4 +1,4 @@
-"""Our own kernels for products and attention: `native.cpp`, compiled on first use where there is a compiler.
+"""Our own kernels for products, attention and norms: `native.cpp`, compiled on first use where there is a compiler.
 
 On an AMD EPYC with AVX2 a forward of MiniLM takes about a tenth less time than by MKL and torch's attention: GELU costs
 little beside its product, few rows are as fast as many, and attention is not made of small products (the figures are in
@@ -46,10 +46,11 @@ class Native:
         """Raises `OSError` if it cannot be loaded, from a file system where nothing may be executed, for example."""
         loaded = ctypes.CDLL(str(library))
         pointer, number = ctypes.c_void_p, ctypes.c_long
-        self._multiply, self._attend = loaded.multiply_rows, loaded.attend
-        self._multiply.argtypes = (pointer, number, number, *[pointer] * 4, number, number)
-        self._attend.argtypes = (pointer, *[number] * 5, pointer)
-        self._multiply.restype = self._attend.restype = None
+        self._multiply, self._attend, self._normalize = loaded.multiply_rows, loaded.attend, loaded.normalize_rows
+        self._multiply.argtypes = (pointer, number, number, *[pointer] * 4, number, number, number)
+        self._attend.argtypes = (pointer, *[number] * 7, pointer, number)
+        self._normalize.argtypes = (pointer, number, number, pointer, pointer, ctypes.c_float)
+        self._multiply.restype = self._attend.restype = self._normalize.restype = None
         loaded.panel_outputs.restype = number
         self.panel_outputs = int(loaded.panel_outputs())
         """How many outputs are computed together; what is not a multiple is left to torch."""
@@ -66,11 +67,16 @@ class Native:
         residual: torch.Tensor | None = None,
         *,
         gelu: bool = False,
+        in_panels: bool = False,
     ) -> torch.Tensor:
-        """Rows times packed weights, and the bias; or GELU of that; or that, added to `residual`, which is changed."""
+        """Rows times packed weights, and the bias; or GELU of that; or that, added to `residual`, which is changed.
+
+        In panels the result is panel x row x output of the panel, as `attend` reads it fastest.
+        """
         inputs = inputs.contiguous()
         rows, inner = inputs.shape
-        outputs = inputs.new_empty(rows, len(bias)) if residual is None else residual.contiguous()
+        shape = (len(bias) // self.panel_outputs, rows, self.panel_outputs) if in_panels else (rows, len(bias))
+        outputs = inputs.new_empty(shape) if residual is None else residual.contiguous()
         self._multiply(
             inputs.data_ptr(),
             rows,
@@ -81,6 +87,7 @@ class Native:
             outputs.data_ptr(),
             len(bias),
             int(gelu),
+            int(in_panels),
         )
         return outputs
 
@@ -88,14 +95,26 @@ class Native:
         """Whether it does attention of that many tokens with heads of this size."""
         return length <= LONGEST_ATTENTION and dim % self.panel_outputs == 0
 
-    def attend(self, joined: torch.Tensor, shape: tuple[int, int, int], asked: int, attended: torch.Tensor) -> None:
+    def attend(
+        self, joined: torch.Tensor, start: int, shape: tuple[int, int, int], asked: int, attended: torch.Tensor
+    ) -> None:
         """Attention within texts, into `attended`: `shape` has texts, tokens of each, heads; `asked` the first tokens.
 
-        `joined` has queries, keys and values of all tokens, side by side.
+        `joined` has queries, keys and values of all tokens, side by side or in panels; texts begin at token `start`.
         """
         texts, length, heads = shape
-        dim = joined.shape[1] // 3 // heads
-        self._attend(joined.data_ptr(), texts, length, heads, dim, asked, attended.data_ptr())
+        in_panels = joined.dim() == 3
+        tokens = joined.shape[1] if in_panels else joined.shape[0]
+        dim = joined.numel() // tokens // 3 // heads
+        place = joined.data_ptr(), tokens, start
+        self._attend(*place, texts, length, heads, dim, asked, attended.data_ptr(), int(in_panels))
+
+    def normalize(self, values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+        """Layer norm of rows, which are changed; their size is a multiple of `panel_outputs`."""
+        values = values.contiguous()
+        rows, size = values.shape
+        self._normalize(values.data_ptr(), rows, size, weight.data_ptr(), bias.data_ptr(), eps)
+        return values
 
 
 def pack(weight: torch.Tensor, panel_outputs: int) -> torch.Tensor:

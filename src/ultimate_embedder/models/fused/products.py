@@ -109,6 +109,10 @@ class NativeProduct(Product):
         """The product of rows, and the bias."""
         return self._kernels.multiply(inputs, self.weight, self.bias)
 
+    def in_panels(self, inputs: Tensor) -> Tensor:
+        """That in panels, as our own attention reads it fastest."""
+        return self._kernels.multiply(inputs, self.weight, self.bias, in_panels=True)
+
     def gelu(self, inputs: Tensor) -> Tensor:
         """GELU of that, computed with the product."""
         return self._kernels.multiply(inputs, self.weight, self.bias, gelu=True)
@@ -149,20 +153,22 @@ class Bf16Product(Module):
         return F.linear(inputs.bfloat16(), self.weight, self.bias)
 
 
-def in_blocks(compute: Callable[..., Tensor], step_rows: int, *inputs: Tensor) -> Tensor:
-    """What is computed row by row, in blocks, which stay in the caches; their sizes are multiples of `step_rows`.
+def in_blocks(compute: Callable[..., Tensor], step_rows: int, target: Tensor, *inputs: Tensor) -> Tensor:
+    """Fill `target` with what is computed row by row, in blocks, which stay in the caches, of multiples of `step_rows`.
 
     oneDNN makes code for every number of rows that it meets, and keeps about a megabyte for each.
     """
-    rows = len(inputs[0])
-    computed = []
+    rows = len(target)
     for start in range(0, rows, BLOCK_ROWS):
         block = [each[start : start + BLOCK_ROWS] for each in inputs]
         missing = -len(block[0]) % step_rows
         if missing:
             block = [F.pad(each, (0, 0, 0, missing)) for each in block]
-        computed.append(compute(*block)[: rows - start])
-    return computed[0] if len(computed) == 1 else torch.cat(computed)
+        computed = compute(*block)[: rows - start]
+        part = target[start : start + BLOCK_ROWS]
+        if computed.data_ptr() != part.data_ptr():  # else it was computed in place
+            part.copy_(computed)
+    return target
 
 
 PRODUCTS: dict[str, type[Product]] = {BLAS: Product, ONEDNN: PackedProduct, NATIVE: NativeProduct}

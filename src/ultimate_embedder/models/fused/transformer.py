@@ -16,8 +16,8 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 from ultimate_embedder.models.attention import NAME, Groups, current_groups
 from ultimate_embedder.models.fused.attention import attend
-from ultimate_embedder.models.fused.native import native
-from ultimate_embedder.models.fused.products import Product, constant, in_blocks, make_product
+from ultimate_embedder.models.fused.native import Native, native
+from ultimate_embedder.models.fused.products import NativeProduct, Product, constant, in_blocks, make_product
 from ultimate_embedder.models.fused.settings import NATIVE, FusedSettings, Kernels, NotFusibleError
 
 Tensor = torch.Tensor
@@ -82,7 +82,7 @@ class FusedTransformer(Module):
         types = weights.get("embeddings.token_type_embeddings.weight", -1, size)
         self.words = constant(words)
         self.positions = constant(positions + types[0])
-        self.norm = Norm(weights, "embeddings.LayerNorm", size, settings.layer_norm_eps)
+        self.norm = make_norm(kernels.products, weights, "embeddings.LayerNorm", size, settings.layer_norm_eps)
         last = weights.count_layers() - 1
         pools_first = settings.pooling == "cls"
         self.layers = ModuleList(
@@ -143,27 +143,36 @@ class FusedLayer(Module):
 
         self.attention_in = product([f"attention.self.{name}" for name in ("query", "key", "value")], size, size)
         self.attention_out = product(["attention.output.dense"], size, size)
-        self.attention_norm = Norm(weights, f"{start}attention.output.LayerNorm", size, eps)
+        self.attention_norm = make_norm(kernels.products, weights, f"{start}attention.output.LayerNorm", size, eps)
         self.inner = product(["intermediate.dense"], -1, size)
         self.outer = product(["output.dense"], size, len(self.inner.bias))
-        self.norm = Norm(weights, f"{start}output.LayerNorm", size, eps)
+        self.norm = make_norm(kernels.products, weights, f"{start}output.LayerNorm", size, eps)
         self.heads, self.first_only = settings.heads, first_only
         self._own = native() if kernels.attention == NATIVE else None
 
     def forward(self, hidden: Tensor, groups: Groups, mask: Tensor | None) -> Tensor:
         """The next hidden state of (tokens, dimensions)."""
-        step = self.attention_in.step_rows
-        # blocks cost a copy: for one product they are of use only where each number of rows costs memory
-        joined = self.attention_in(hidden) if step == 1 else in_blocks(self.attention_in, step, hidden)
+        joined = self._queries_keys_values(hidden, has_mask=mask is not None)
         attended = attend(joined, groups, self.heads, mask, self._own, first_only=self.first_only)
+        step = self.attention_in.step_rows
         if not self.first_only:
-            return in_blocks(self._feed_forward, step, hidden, attended)
+            return in_blocks(self._feed_forward, step, hidden, hidden, attended)
         firsts, found = _first_places(groups), torch.zeros_like(hidden)
-        found[firsts] = in_blocks(self._feed_forward, step, hidden[firsts], attended)
+        asked = hidden[firsts]
+        found[firsts] = in_blocks(self._feed_forward, step, asked, asked, attended)
         return found
 
+    def _queries_keys_values(self, hidden: Tensor, *, has_mask: bool) -> Tensor:
+        product = self.attention_in
+        if isinstance(product, NativeProduct) and self._own is not None and not has_mask:
+            return product.in_panels(hidden)
+        if product.step_rows == 1:  # blocks cost a copy: of use only where each number of rows costs memory
+            joined: Tensor = product(hidden)
+            return joined
+        return in_blocks(product, product.step_rows, hidden.new_empty(len(hidden), len(product.bias)), hidden)
+
     def _feed_forward(self, hidden: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention, token by token. Changes its first input."""
+        """What follows attention, token by token. May change its first input, and return it."""
         hidden = self.attention_norm(self.attention_out.added_to(hidden, attended))
         result: Tensor = self.norm(self.outer.added_to(hidden, self.inner.gelu(hidden)))
         return result
@@ -181,6 +190,26 @@ class Norm(Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """The normalised tokens, in a new tensor."""
         return F.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class NativeNorm(Norm):
+    """A layer norm by our own code."""
+
+    def __init__(self, weights: Weights, name: str, size: int, eps: float, kernels: Native) -> None:
+        super().__init__(weights, name, size, eps)
+        self._kernels = kernels
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The normalised tokens, in place."""
+        return self._kernels.normalize(hidden, self.weight, self.bias, self.eps)
+
+
+def make_norm(kind: str, weights: Weights, name: str, size: int, eps: float) -> Norm:
+    """A layer norm beside products of this kind."""
+    kernels = native() if kind == NATIVE else None
+    if kernels is None or size % kernels.panel_outputs:
+        return Norm(weights, name, size, eps)
+    return NativeNorm(weights, name, size, eps, kernels)
 
 
 def _first_places(groups: Groups) -> Tensor:
