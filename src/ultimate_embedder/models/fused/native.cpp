@@ -20,7 +20,9 @@ constexpr long LANES = 8, TILE_ROWS = 6;  // 12 of 16
 constexpr long NR = 2 * LANES;
 constexpr long BLOCK_ROWS = 264;  // 400 kB at 384 inner numbers; whole tiles of either size
 constexpr long BLOCK_INNER = 384;  // a panel of that has 24 kB, and 48 kB with AVX-512
-constexpr long BLOCK_QUERIES = 4 * TILE_ROWS;  // that meet keys and values while these are in the first cache
+constexpr long BLOCK_QUERIES = 24;  // whole tiles of either size; keys and values meet them in the first cache
+constexpr long LINE = 16;           // numbers of a line of the caches
+constexpr long AHEAD = 8;           // rows of a panel: by then a line has come from the second cache
 
 typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -37,7 +39,17 @@ inline Vec all(float value) { return value - Vec{}; }
 inline Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 
-// A quotient of polynomials, right to 3e-7 of 1 everywhere: beyond 4, erf is 1 in fp32.
+// a / b to 2e-7 of it, by an estimate of 1 / b and a step of Newton: a division takes as long as all of the rest of GELU.
+inline Vec quotient(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  const Vec estimate = _mm512_rcp14_ps(b);
+#else
+  const Vec estimate = _mm256_rcp_ps(b);
+#endif
+  return a * (estimate * (2 - b * estimate));
+}
+
+// A quotient of polynomials, right to 5e-7 of 1 everywhere: beyond 4, erf is 1 in fp32.
 inline Vec erf(Vec x) {
   x = smaller(larger(x, all(-4)), all(4));
   const Vec s = x * x;
@@ -53,7 +65,7 @@ inline Vec erf(Vec x) {
   below = below * s - 1.68282697438203e-03f;
   below = below * s - 7.37332916720468e-03f;
   below = below * s - 1.42647390514189e-02f;
-  return x * above / below;
+  return quotient(x * above, below);
 }
 
 inline Vec gelu(Vec x) { return 0.5f * x * (1 + erf(x * 0.70710678118654752f)); }
@@ -73,22 +85,41 @@ inline Vec exp2(Vec x) {
   return reinterpret_cast<Vec>(reinterpret_cast<Ints>(sum) + (reinterpret_cast<Ints>(shifted) << 23));
 }
 
+#if defined(__AVX512F__)
+inline float sum_of(Vec values) { return _mm512_reduce_add_ps(values); }
+inline float largest_of(Vec values) { return _mm512_reduce_max_ps(values); }
+#else
 inline float sum_of(Vec values) {
-  float sum = 0;
-  for (long lane = 0; lane < LANES; lane++) sum += values[lane];
-  return sum;
+  __m128 sums = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
+  sums = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));
+  return _mm_cvtss_f32(_mm_add_ss(sums, _mm_movehdup_ps(sums)));
 }
 
 inline float largest_of(Vec values) {
-  float largest = values[0];
-  for (long lane = 1; lane < LANES; lane++) largest = largest < values[lane] ? values[lane] : largest;
-  return largest;
+  __m128 largest = _mm_max_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
+  largest = _mm_max_ps(largest, _mm_movehl_ps(largest, largest));
+  return _mm_cvtss_f32(_mm_max_ss(largest, _mm_movehdup_ps(largest)));
 }
+#endif
+
+// Numbers that begin a line of the caches: a vector across two lines takes twice as long to load.
+class Aligned {
+ public:
+  float* of_size(long size) {
+    numbers.resize(size + LINE);
+    const auto address = reinterpret_cast<uintptr_t>(numbers.data());
+    return numbers.data() + (-address % (LINE * sizeof(float))) / sizeof(float);
+  }
+
+ private:
+  std::vector<float> numbers;
+};
 
 // R rows of `a` times a panel `b` of NR columns, added to `sums`.
 template <int R>
 inline void multiply(const float* a, long a_step, const float* b, long inner, Vec (&sums)[R][2]) {
   for (long k = 0; k < inner; k++, b += NR) {
+    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(b + AHEAD * NR + line);
     const Vec left = load(b), right = load(b + LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
@@ -138,6 +169,8 @@ void tile_of_product(const Product& p, long row, long first, long count, long co
       if (!first && p.residual) start += load(p.residual + place);
       sums[r][half] = start;
     }
+  for (int r = 0; r < R; r++)
+    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(p.outputs + origin + r * p.to.row_step + line, 1);
   multiply<R>(p.inputs + row * p.inner + first, p.inner, p.weights + column * p.inner + first * NR, count, sums);
   const bool ends = p.applies_gelu && first + count == p.inner;
   for (int r = 0; r < R; r++)
@@ -195,7 +228,8 @@ struct Head {
   Layout layout;                         // of queries
   float *scores, *outputs;               // scores of a block of queries
   long value_step;                       // between panels of values
-  long size, length, padded, dim;
+  long size, length, dim;
+  long padded, score_step;               // keys of whole panels, and the distance of two queries' scores
 };
 
 // Scores of R queries of a block and a panel of keys, and the largest of each query so far.
@@ -211,7 +245,7 @@ void score(const Head& head, long first, long in_block, long key, Vec* most) {
       for (int r = 0; r < R; r++) sums[r][half] = is_key ? sums[r][half] : all(-INFINITY);
     }
   for (int r = 0; r < R; r++) {
-    float* const target = head.scores + (in_block + r) * head.padded + key;
+    float* const target = head.scores + (in_block + r) * head.score_step + key;
     store(target, sums[r][0]);
     store(target + LANES, sums[r][1]);
     most[in_block + r] = larger(most[in_block + r], larger(sums[r][0], sums[r][1]));
@@ -235,7 +269,7 @@ template <int R>
 void gather(const Head& head, long first, long in_block, long d, const float* share) {
   Vec sums[R][2] = {};
   const float* const panel = head.values + d / NR * head.value_step;
-  multiply<R>(head.scores + in_block * head.padded, head.padded, panel, head.length, sums);
+  multiply<R>(head.scores + in_block * head.score_step, head.score_step, panel, head.length, sums);
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++)
       store(head.outputs + (first + in_block + r) * head.size + d + half * LANES, sums[r][half] * share[in_block + r]);
@@ -249,7 +283,7 @@ void attend_block(const Head& head, long first, long queries) {
     for (long q = 0; q < queries; q += TILE_ROWS)
       call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { score<R>(head, first, q, key, most); });
   for (long q = 0; q < queries; q++)
-    share[q] = exponentials(head.scores + q * head.padded, head.padded, largest_of(most[q]));
+    share[q] = exponentials(head.scores + q * head.score_step, head.padded, largest_of(most[q]));
   for (long d = 0; d < head.dim; d += NR)
     for (long q = 0; q < queries; q += TILE_ROWS)
       call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { gather<R>(head, first, q, d, share); });
@@ -286,10 +320,11 @@ void multiply_rows(const float* inputs, long rows, long inner, const float* weig
 void attend(const float* joined, long tokens, long start, long rows, long length, long heads, long dim, long asked,
             float* outputs, long in_panels) {
   const long size = heads * dim, padded = (length + NR - 1) / NR * NR;
+  const long score_step = padded + LINE;  // not a power of 2, whose multiples share few places of the first cache
   const Layout layout = layout_of(tokens, 3 * size, in_panels);
-  thread_local std::vector<float> memory;
-  memory.resize(padded * (2 * dim + BLOCK_QUERIES));
-  float *scores = memory.data(), *keys = scores + padded * BLOCK_QUERIES, *packed = keys + padded * dim;
+  thread_local Aligned memory;
+  float* const keys = memory.of_size(padded * 2 * dim + score_step * BLOCK_QUERIES);
+  float *packed = keys + padded * dim, *scores = packed + padded * dim;
   const float scale = 1.44269504088896341f / std::sqrt(static_cast<float>(dim));  // log2(e): powers are of 2
   for (long text = 0; text < rows; text++)
     for (long number = 0; number < heads; number++) {
@@ -306,8 +341,9 @@ void attend(const float* joined, long tokens, long start, long rows, long length
                       .value_step = in_panels ? layout.panel_step : length * NR,
                       .size = size,
                       .length = length,
+                      .dim = dim,
                       .padded = padded,
-                      .dim = dim};
+                      .score_step = score_step};
       for (long first = 0; first < asked; first += BLOCK_QUERIES)
         attend_block(head, first, least(BLOCK_QUERIES, asked - first));
     }
