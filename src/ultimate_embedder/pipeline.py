@@ -249,14 +249,16 @@ def _about_precision(session: Session) -> Iterator[str]:
     if config.precision == "bf16" and dtype == "float16":
         yield "--precision bf16: this GPU has no bf16 and computes in fp16"
     if dtype == "int8":
-        yield from _about_int8(config.backend, has_vnni=devices[0].has_vnni)
+        for backend in sorted({plan.backend for plan in session.passes_for() if plan.kind == "dense"}):
+            yield from _about_int8(backend, has_vnni=devices[0].has_vnni)
     if config.parallelism == "data-parallel" and len(devices) > 1 and dtype != "float32":
         yield (
             f"--parallelism data-parallel: nn.DataParallel splits every batch, so vectors in {dtype} differ in their "
             "last digits from those of other modes. The default, replicas, does not."
         )
-    if config.backend != "torch" and any(choice.model for choice, _ in session.sparse):
-        yield f"--backend {config.backend}: sparse models are computed by torch, in fp32"
+    if (config.backend != "torch" or dtype == "int8") and any(choice.model for choice, _ in session.sparse):
+        asked = f"--backend {config.backend}" if config.backend != "torch" else "--precision int8"
+        yield f"{asked}: sparse models are computed by torch, in fp32"
 
 
 def _about_int8(backend: str, *, has_vnni: bool) -> Iterator[str]:

@@ -36,6 +36,7 @@ from ultimate_embedder.models import (
     GraphRuntime,
     check_dim,
     load_encoder,
+    load_native_int8,
     load_on_backend,
     load_sparse_model,
     load_without_weights,
@@ -148,7 +149,7 @@ class Session:
         try:
             yield self.load_fp32(plan)
         finally:
-            if self.config.backend != "torch":
+            if plan.backend != "torch" or plan.identity.dtype == "int8":
                 self.loaded.forget_fp32(plan)
 
     def load_fp32(self, plan: PassPlan) -> Encoder:
@@ -431,10 +432,12 @@ def _load_encoder(
     trusted, limit, cap = config.hub.trusted, config.max_tokens, config.token_cap
     if plan.kind == "sparse":
         return load_sparse_model(plan.model, dtype, limit, trusted, token_cap=cap)
-    if config.backend != "torch" and not on_torch:
+    if dtype == "int8" and plan.backend == "torch":
+        encoder = load_native_int8(plan.model, plan.identity.quantization or "", limit, trusted, token_cap=cap)
+    elif plan.backend != "torch" and not on_torch:
         encoder = load_on_backend(
             plan.model,
-            config.backend,
+            plan.backend,
             limit,
             trusted,
             int8=dtype == "int8",

@@ -67,6 +67,7 @@ def test_a_backend_that_is_not_installed_is_refused_once(
         if name != package:
             pytest.importorskip(name)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    monkeypatch.setenv("ULTIMATE_EMBEDDER_COMPILE", "off")  # else int8 needs no package
     words = ["embed", chunks, "--output", tmp_path / "out", "--devices", "cpu", option, word, *extra]
     assert refusal(capsys, *words) == f"error: {message}\n"
     assert not (tmp_path / "out").exists()

@@ -198,8 +198,8 @@ MISTAKES = [
     ),
     Mistake(
         "a precision that a backend does not have",
-        "embed chunks -o out --precision int8 --backend torch",
-        "--precision int8 needs --backend openvino or onnx, not torch. Drop --backend.",
+        "embed chunks -o out --precision bf16 --backend onnx",
+        "--backend onnx computes in fp32, or with --precision int8. Drop --precision bf16.",
     ),
     Mistake(
         "messages at two levels",

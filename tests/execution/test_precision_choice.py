@@ -39,6 +39,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def run(chunks: Path, output: Path, model: str, **options: Any) -> RunSummary:
     given = {"precision": "int8", "devices": "cpu", "exports": "npy", "quiet": True, **options}
+    if given["precision"] == "int8":
+        given["backend"] = "openvino"
     return embed(chunks, output, models=[model], **given)
 
 
@@ -59,7 +61,7 @@ def test_the_choice_is_told_kept_and_made_again_when_more_is_asked_for(
     assert chosen["quantization"] == first.quantization
 
     monkeypatch.setattr(precision_choice, "_measure_all", None)  # fails if it is called
-    planned = plan(chunks, output, models=[model], precision="int8", devices="cpu", min_cosine=0.9)
+    planned = plan(chunks, output, models=[model], precision="int8", backend="openvino", devices="cpu", min_cosine=0.9)
     assert planned.collections[0].passes[0].new_texts == 0
     again = run(chunks, output, model, min_cosine=0.9).collections[0].passes[0]
     assert (again.encoded_texts, again.quantization, again.fingerprint) == (0, first.quantization, first.fingerprint)

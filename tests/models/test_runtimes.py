@@ -195,10 +195,19 @@ def test_a_backend_without_its_packages_names_the_command_that_installs_them(mon
     require_backend("torch")
 
 
-def test_int8_is_openvinos_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def chosen() -> str:
-        return make_config(tmp_path, tmp_path / "out", precision="int8").backend
+def test_int8_is_that_of_our_own_kernels_else_openvinos_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def chosen(**options: str) -> str:
+        return make_config(tmp_path, tmp_path / "out", precision="int8", **options).backend  # type: ignore[arg-type]
 
+    monkeypatch.setattr("ultimate_embedder.models.may_have_int8", lambda: True)
+    assert chosen() == chosen(backend="torch") == "torch"
+    assert chosen(backend="openvino") == "openvino"
+    assert chosen(engine="ray") == "openvino"  # the nodes may have no compiler
+    monkeypatch.setattr("ultimate_embedder.models.may_have_int8", lambda: False)
+    with pytest.raises(UsageError, match=r"needs a CPU with AVX-512 VNNI, and a C\+\+ compiler .* --backend openvino"):
+        chosen(backend="torch")
     assert chosen() == "openvino"
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None if package == "openvino" else object())
     assert chosen() == "onnx"
@@ -290,7 +299,6 @@ def test_backends_that_pad_share_the_vectors_of_fp32(write_chunks: WriteChunks, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "int8", "backend": "torch"}, "--precision int8 needs --backend openvino or onnx, not torch"),
         ({"precision": "fp16", "backend": "onnx"}, "--backend onnx computes in fp32"),
         ({"precision": "bf16", "backend": "openvino"}, "--backend openvino computes in fp32"),
         ({"min_cosine": "0.999"}, "--min-cosine is for --precision int8 or bf16"),

@@ -98,16 +98,16 @@ def _earlier(plan: PassPlan, collection: str, config: RunConfig) -> Choice | Dam
                 return found
             continue
         near = found.chosen.mean_cosine >= (config.min_cosine or 0.0)
-        if near and found.chosen.quantization in _ways(plan, config):
+        if near and found.chosen.quantization in _ways(plan):
             return found
     return None
 
 
-def _ways(plan: PassPlan, config: RunConfig) -> tuple[str | None, ...]:
+def _ways(plan: PassPlan) -> tuple[str | None, ...]:
     """What can be chosen: those of the kind that the pass has by rule."""
     if plan.identity.dtype != "int8":
         return (None,)
-    in_groups = possible_ways(config.backend, has_vnni=True)
+    in_groups = possible_ways(plan.backend, has_vnni=True)
     return in_groups if plan.identity.quantization in in_groups else (plan.identity.quantization,)
 
 
@@ -120,7 +120,7 @@ def _measure_all(plan: PassPlan, table: TextRows, session: Session) -> Choice:
     with session.fp32_alone(plan) as loaded:
         fp32 = _Timed(in_role(loaded, plan), texts, len(table), plan)
         ways = []
-        for way in _ways(plan, config):
+        for way in _ways(plan):
             session.stop.check()
             other = replace(plan, identity=replace(plan.identity, quantization=way))
             encoder = _Timed(in_role(session.load_apart(other), plan), texts, len(table), plan)

@@ -2,13 +2,14 @@
 
 from ultimate_embedder.models.ask_hub import ask_hub
 from ultimate_embedder.models.attention import attention_in_pieces, uses_attention
-from ultimate_embedder.models.backend import has_backend, load_on_backend, require_backend
+from ultimate_embedder.models.backend import has_backend, int8_backend, load_on_backend, require_backend
 from ultimate_embedder.models.bf16 import products_in_bf16
 from ultimate_embedder.models.bm25 import BM25, WordCounter, resolve_bm25
 from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
+from ultimate_embedder.models.fused.native import may_have_int8
 from ultimate_embedder.models.int8 import WEIGHTS_ONLY, in_words, possible_ways, usual_way
 from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
@@ -27,6 +28,8 @@ from ultimate_embedder.models.loaded import (
 )
 from ultimate_embedder.models.manifest import output_manifest
 from ultimate_embedder.models.metadata import check_dim, check_max_tokens, native_dim, position_limit
+from ultimate_embedder.models.native_int8 import NO_KERNELS as NO_INT8_KERNELS
+from ultimate_embedder.models.native_int8 import load_native_int8, suits_native_int8
 from ultimate_embedder.models.registry import MODELS, find_spec
 from ultimate_embedder.models.reranker import Reranker, load_reranker, resolve_reranker
 from ultimate_embedder.models.resolve import locate_model, model_name, pull_model, resolve_model
@@ -45,6 +48,7 @@ __all__ = [
     "BM25",
     "KNOWN_CONFIGS",
     "MODELS",
+    "NO_INT8_KERNELS",
     "PIECE_BYTES",
     "WEIGHTS_ONLY",
     "DescribedModel",
@@ -76,15 +80,18 @@ __all__ = [
     "find_spec",
     "has_backend",
     "in_words",
+    "int8_backend",
     "is_sparse_model",
     "is_trusted",
     "list_files",
     "load_encoder",
+    "load_native_int8",
     "load_on_backend",
     "load_reranker",
     "load_sparse_model",
     "load_without_weights",
     "locate_model",
+    "may_have_int8",
     "model_name",
     "model_options",
     "model_rows",
@@ -104,6 +111,7 @@ __all__ = [
     "resolve_reranker",
     "row_cosines",
     "small_pieces",
+    "suits_native_int8",
     "uses_attention",
     "usual_way",
     "where_applicable",

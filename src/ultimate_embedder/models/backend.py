@@ -36,6 +36,13 @@ def require_backend(backend: Backend) -> None:
         )
 
 
+def int8_backend() -> Backend:
+    """OpenVINO, whose vectors do not depend on each other; ONNX Runtime where only that is installed."""
+    if has_backend("openvino") or not has_backend("onnx"):  # where neither is, the error names the extra to install
+        return "openvino"
+    return "onnx"
+
+
 def _missing(backend: Backend) -> list[str]:
     return [package for package in PACKAGES[backend] if importlib.util.find_spec(package) is None]
 

@@ -1,5 +1,8 @@
 """The ways in which int8 products are computed. A way is part of a pass's identity, as its vectors differ from others'.
 
+Our own kernels (`native_int8.py`), for models of BERT's shape on CPUs with AVX-512 VNNI: weights and activations have a
+scale for each group of inputs.
+
 OpenVINO: the weights of every product are int8 with a scale per output channel. On CPUs with VNNI the activations
 become int8 too, in groups of neighbouring numbers of a row, each with a scale of its own; without VNNI they stay in
 fp32. No scale is shared by rows, so that a vector does not depend on the texts beside it. Channels are brought to
@@ -10,7 +13,8 @@ other way.
 
 from __future__ import annotations
 
-OPENVINO = "openvino"
+TORCH, OPENVINO = "torch", "openvino"  # backends
+NATIVE = "native"
 GROUPS = (128, 64, 32)
 """Sizes of groups, the fastest first: fewer scales are less work, and lose more."""
 BALANCED = f"{OPENVINO}-balanced"
@@ -19,13 +23,15 @@ WEIGHTS_ONLY = f"{BALANCED}-weights"
 LEAST_GROUP = 16  # OpenVINO takes multiples of this
 
 
-def in_groups(size: int) -> str:
+def in_groups(size: int, how: str = BALANCED) -> str:
     """The way with groups of at most this size."""
-    return f"{BALANCED}-{size}"
+    return f"{how}-{size}"
 
 
 def possible_ways(backend: str, *, has_vnni: bool) -> tuple[str | None, ...]:
     """What a backend can do, the fastest first; None is ONNX Runtime's."""
+    if backend == TORCH:
+        return tuple(in_groups(size, NATIVE) for size in GROUPS)
     if backend != OPENVINO:
         return (None,)
     return tuple(map(in_groups, GROUPS)) if has_vnni else (WEIGHTS_ONLY,)
@@ -49,6 +55,8 @@ def in_words(way: str | None) -> str:
     if way is None:
         return "ONNX Runtime, one scale per batch"
     size = _size(way)
+    if way.startswith(NATIVE):
+        return f"native kernels, groups of {size}"
     return f"OpenVINO, groups of {size}" if size else "OpenVINO, int8 weights, fp32 activations"
 
 

@@ -20,7 +20,7 @@ from ultimate_embedder.models.canary import row_cosines
 if TYPE_CHECKING:
     import torch
 
-LEAST_COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99}  # between packed and padded rows
+LEAST_COSINE = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.99, "int8": 0.99}  # between packed and padded rows
 
 
 @dataclass(frozen=True)

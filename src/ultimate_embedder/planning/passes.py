@@ -12,9 +12,11 @@ from ultimate_embedder.models import (
     BM25,
     check_dim,
     check_max_tokens,
+    int8_backend,
     is_sparse_model,
     native_dim,
     require_sparse,
+    suits_native_int8,
     usual_way,
 )
 from ultimate_embedder.names import same_name
@@ -43,6 +45,8 @@ class PassPlan:
     """The most padded tokens of a batch, if the user has set it; memory may make it less."""
     batch_rows: int | None = None
     """The most rows of a batch, likewise."""
+    backend: str = "torch"
+    """What computes it."""
     queries: bool = False
     """Whether the texts are queries, which may have a prompt of their own."""
 
@@ -91,7 +95,7 @@ def plan_passes(
         check_dim(model, config.dim)
     for _, model in (*models, *sparse):
         check_max_tokens(model, config.max_tokens)
-    if config.backend != "torch" and not on_cpu:
+    if (config.backend != "torch" or config.precision == "int8") and not on_cpu:
         asked = "--precision int8" if config.precision == "int8" else f"--backend {config.backend}"
         raise UsageError(f"{asked} runs on the CPU. Add --devices cpu.")
     if config.min_cosine is not None and not on_cpu:
@@ -107,6 +111,7 @@ def plan_passes(
             identity=_identity(config, model, dtype, on_cpu=on_cpu, has_vnni=has_vnni),
             batch_tokens=config.batch_tokens_for(choice.name, model.name),
             batch_rows=config.batch_rows,
+            backend=_backend_for(config, model, dtype),
         )
         for number, (choice, model) in enumerate(models)
     ]
@@ -123,7 +128,8 @@ def _plan_sparse(
         identity = PassIdentity(BM25, BM25, model.digest, FULL, None, None, None, layout="counts")
         return PassPlan(number, model, 0.0, replace(identity, kind="sparse", bm25=choice.bm25))
     # other backends compute vectors of tokens, and not what a language model predicts
-    identity = _identity(config, model, dtype if config.backend == "torch" else FULL, on_cpu=on_cpu)
+    is_known = config.backend == "torch" and dtype != "int8"
+    identity = _identity(config, model, dtype if is_known else FULL, on_cpu=on_cpu)
     identity = replace(identity, dim=None, kind="sparse", layout=_layout("torch", on_cpu=on_cpu))
     tokens = config.batch_tokens_for(choice.model or "", model.name)
     return PassPlan(number, model, 0.0, identity, batch_tokens=tokens, batch_rows=config.batch_rows)
@@ -185,6 +191,7 @@ def _identity(
     config: RunConfig, model: ResolvedModel, dtype: str, *, on_cpu: bool, has_vnni: bool = False
 ) -> PassIdentity:
     prompt = model.spec.document_prompt if model.spec else None
+    backend = _backend_for(config, model, dtype)
     return PassIdentity(
         model=model.name,
         revision=model.revision,
@@ -194,12 +201,19 @@ def _identity(
         dim=config.dim,
         document_prompt=prompt.text if prompt else None,
         # a rule, not a race: on a CPU rows end to end save the padding, on a card they cost many small kernels
-        layout=_layout(config.backend, on_cpu=on_cpu),
+        layout=_layout(backend, on_cpu=on_cpu),
         # segments that are points of their own are texts like others
         overlong="pool" if config.overlong == "pool" else "truncate",
         overlap=config.overlap if config.overlong == "pool" else None,
-        quantization=usual_way(config.backend, has_vnni=has_vnni) if dtype == "int8" else None,
+        quantization=usual_way(backend, has_vnni=has_vnni) if dtype == "int8" else None,
     )
+
+
+def _backend_for(config: RunConfig, model: ResolvedModel, dtype: str) -> str:
+    """What computes a model: in int8 our own kernels only those that suit them, another runtime the others."""
+    if dtype != "int8" or config.backend != "torch" or suits_native_int8(model):
+        return config.backend
+    return int8_backend()
 
 
 def _layout(backend: str, *, on_cpu: bool) -> str:

@@ -1,4 +1,5 @@
-// Products, attention and norms of a transformer's layers in fp32, for x86 processors with AVX2 or AVX-512.
+// Products, attention and norms of a transformer's layers in fp32, for x86 processors with AVX2 or AVX-512; products in
+// int8 for those with AVX-512 VNNI.
 //
 // Compiled on first use, by native.py, with the instructions of the processor. A tile of the result is held in registers
 // while the inner dimension is summed up. Weights are packed before, a panel of NR outputs after the other, so that
@@ -106,7 +107,7 @@ inline float largest_of(Vec values) {
 class Aligned {
  public:
   float* of_size(long size) {
-    numbers.resize(size + LINE);
+    if (static_cast<long>(numbers.size()) < size + LINE) numbers.resize(size + LINE);
     const auto address = reinterpret_cast<uintptr_t>(numbers.data());
     return numbers.data() + (-address % (LINE * sizeof(float))) / sizeof(float);
   }
@@ -151,32 +152,115 @@ inline Layout layout_of(long rows, long columns, bool in_panels) {
   return in_panels ? Layout{NR, rows * NR} : Layout{columns, NR};
 }
 
-struct Product {
-  const float *inputs, *weights, *bias, *residual;
+// Where a product goes, and what is added to it.
+struct Target {
+  const float *bias, *residual;
   float* outputs;
   Layout to;  // of residual and outputs
-  long inner, applies_gelu;
+  bool applies_gelu;
 };
 
-template <int R>
-void tile_of_product(const Product& p, long row, long first, long count, long column) {
+// A tile of R rows and NR columns: what `accumulate` adds to bias and residual, or to what is there unless it is the
+// first part of the inner dimension. GELU comes after the last.
+template <int R, typename Accumulate>
+inline void make_tile(const Target& target, long row, long column, bool is_first, bool is_last, Accumulate accumulate) {
   Vec sums[R][2];
-  const long origin = p.to.place(row, column);
+  const long origin = target.to.place(row, column);
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++) {
-      const long place = origin + r * p.to.row_step + half * LANES;
-      Vec start = first ? load(p.outputs + place) : load(p.bias + column + half * LANES);
-      if (!first && p.residual) start += load(p.residual + place);
+      const long place = origin + r * target.to.row_step + half * LANES;
+      Vec start = is_first ? load(target.bias + column + half * LANES) : load(target.outputs + place);
+      if (is_first && target.residual) start += load(target.residual + place);
       sums[r][half] = start;
     }
   for (int r = 0; r < R; r++)
-    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(p.outputs + origin + r * p.to.row_step + line, 1);
-  multiply<R>(p.inputs + row * p.inner + first, p.inner, p.weights + column * p.inner + first * NR, count, sums);
-  const bool ends = p.applies_gelu && first + count == p.inner;
+    for (long line = 0; line < NR; line += LINE)
+      __builtin_prefetch(target.outputs + origin + r * target.to.row_step + line, 1);
+  accumulate(sums);
+  const bool ends = target.applies_gelu && is_last;
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++)
-      store(p.outputs + origin + r * p.to.row_step + half * LANES, ends ? gelu(sums[r][half]) : sums[r][half]);
+      store(target.outputs + origin + r * target.to.row_step + half * LANES, ends ? gelu(sums[r][half]) : sums[r][half]);
 }
+
+#if defined(__AVX512VNNI__)
+
+constexpr float LEVELS = 127;
+constexpr int32_t ZERO = 128;  // the level of 0: inputs of vpdpbusd are unsigned
+
+struct Int8Panel {
+  const int8_t* weights;   // of 4 inputs at a time
+  const float* scales;     // of a group and an output
+  const int32_t* offsets;  // what ZERO adds to a sum, negative
+};
+
+// Numbers that share a scale become levels; gives the step between two of these.
+inline float round_group(const float* values, long count, uint8_t* levels) {
+  __m512 largest = _mm512_setzero_ps(), not_finite = _mm512_setzero_ps();
+  for (long k = 0; k < count; k += LANES) {
+    const __m512 value = _mm512_loadu_ps(values + k);
+    largest = _mm512_max_ps(largest, _mm512_abs_ps(value));
+    not_finite = _mm512_fmadd_ps(value, _mm512_setzero_ps(), not_finite);  // NaN from there on
+  }
+  const float most = _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(not_finite);
+  const __m512 per_step = _mm512_set1_ps(most > 0 ? LEVELS / most : 0);
+  for (long k = 0; k < count; k += LANES) {
+    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(values + k), per_step));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(levels + k),
+                     _mm512_cvtepi32_epi8(_mm512_add_epi32(level, _mm512_set1_epi32(ZERO))));
+  }
+  return most / LEVELS;
+}
+
+// vpdpbusd. With its intrinsic GCC 12 copies and spills most of a tile's counts in each step, which halves the speed.
+inline void add_products(__m512i& counts, __m512i levels, __m512i weights) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(counts) : "v"(levels), "v"(weights));
+}
+
+// What a group of inputs of R rows adds to `sums`. Not inlined: there are registers for its counts or for the sums.
+template <int R>
+[[gnu::noinline]] void add_group(const uint8_t* levels, long inner, long count, const float* steps, long groups,
+                                 Int8Panel panel, Vec (&sums)[R][2]) {
+  __m512i counts[R][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++) {
+    counts[r][0] = _mm512_loadu_si512(panel.offsets);
+    counts[r][1] = _mm512_loadu_si512(panel.offsets + LANES);
+  }
+  const int8_t* b = panel.weights;
+  for (long k = 0; k < count; k += 4, b += 4 * NR) {
+    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(b + 4 * (AHEAD * NR + line));
+    const __m512i left = _mm512_loadu_si512(b), right = _mm512_loadu_si512(b + 4 * LANES);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      int32_t four;
+      __builtin_memcpy(&four, levels + r * inner + k, 4);
+      const __m512i levels_of_row = _mm512_set1_epi32(four);
+      add_products(counts[r][0], levels_of_row, left);
+      add_products(counts[r][1], levels_of_row, right);
+    }
+  }
+  const Vec left = load(panel.scales), right = load(panel.scales + LANES);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++) {
+    sums[r][0] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][0])) * left * steps[r * groups];
+    sums[r][1] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][1])) * right * steps[r * groups];
+  }
+}
+
+// R rows of levels times a panel of NR columns, added to `sums`.
+template <int R>
+inline void multiply_int8(const uint8_t* levels, const float* steps, long inner, long group, Int8Panel panel,
+                          Vec (&sums)[R][2]) {
+  const long groups = inner / group;
+  for (long part = 0; part < groups; part++) {
+    const long first = part * group;
+    const Int8Panel of_group{panel.weights + first * NR, panel.scales + part * NR, panel.offsets + part * NR};
+    add_group<R>(levels + first, inner, group, steps + part, groups, of_group, sums);
+  }
+}
+
+#endif
 
 inline long least(long a, long b) { return a < b ? a : b; }
 
@@ -300,19 +384,52 @@ long panel_outputs() { return NR; }
 // that if it is asked for. weights[outer / NR][inner][NR]. In panels: outputs[outer / NR][rows][NR].
 void multiply_rows(const float* inputs, long rows, long inner, const float* weights, const float* bias,
                    const float* residual, float* outputs, long outer, long applies_gelu, long in_panels) {
-  const Layout to = layout_of(rows, outer, in_panels);
-  const Product product{inputs, weights, bias, residual, outputs, to, inner, applies_gelu};
+  const Target target{bias, residual, outputs, layout_of(rows, outer, in_panels), applies_gelu != 0};
   for (long start = 0; start < rows; start += BLOCK_ROWS) {
     const long stop = least(rows, start + BLOCK_ROWS);
     for (long first = 0; first < inner; first += BLOCK_INNER) {
       const long count = least(BLOCK_INNER, inner - first);
       for (long column = 0; column < outer; column += NR)
         for (long row = start; row < stop; row += TILE_ROWS)
-          call_with<TILE_ROWS>(least(TILE_ROWS, stop - row),
-                               [&]<int R>() { tile_of_product<R>(product, row, first, count, column); });
+          call_with<TILE_ROWS>(least(TILE_ROWS, stop - row), [&]<int R>() {
+            make_tile<R>(target, row, column, first == 0, first + count == inner, [&](Vec(&sums)[R][2]) {
+              multiply<R>(inputs + row * inner + first, inner, weights + column * inner + first * NR, count, sums);
+            });
+          });
     }
   }
 }
+
+#if defined(__AVX512VNNI__)
+
+// The same in int8: inputs are rounded to 255 levels, of `group` neighbours of a row by the largest of them.
+// weights[outer / NR][inner / 4][NR][4]; scales and offsets have [outer / NR][inner / group][NR].
+void multiply_rows_int8(const float* inputs, long rows, long inner, long group, const int8_t* weights,
+                        const float* scales, const int32_t* offsets, const float* bias, const float* residual,
+                        float* outputs, long outer, long applies_gelu, long in_panels) {
+  const Target target{bias, residual, outputs, layout_of(rows, outer, in_panels), applies_gelu != 0};
+  const long groups = inner / group;
+  thread_local Aligned memory;
+  float* const steps = memory.of_size(BLOCK_ROWS * (groups + inner / 4));
+  uint8_t* const rounded = reinterpret_cast<uint8_t*>(steps + BLOCK_ROWS * groups);
+  for (long start = 0; start < rows; start += BLOCK_ROWS) {
+    const long stop = least(rows, start + BLOCK_ROWS);
+    for (long row = start; row < stop; row++)
+      for (long part = 0; part < groups; part++)
+        steps[(row - start) * groups + part] = round_group(inputs + row * inner + part * group, group,
+                                                           rounded + (row - start) * inner + part * group);
+    for (long column = 0; column < outer; column += NR)
+      for (long row = start; row < stop; row += TILE_ROWS)
+        call_with<TILE_ROWS>(least(TILE_ROWS, stop - row), [&]<int R>() {
+          make_tile<R>(target, row, column, true, true, [&](Vec(&sums)[R][2]) {
+            const Int8Panel panel{weights + column * inner, scales + column * groups, offsets + column * groups};
+            multiply_int8<R>(rounded + (row - start) * inner, steps + (row - start) * groups, inner, group, panel, sums);
+          });
+        });
+  }
+}
+
+#endif
 
 // Attention within each of `rows` texts of `length` tokens, from token `start` on. joined[tokens][3][heads][dim], or the
 // same in panels, has queries, keys and values; outputs[rows * asked][heads][dim] what the first `asked` tokens of each

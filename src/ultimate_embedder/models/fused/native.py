@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ COMPILERS = ("g++", "c++", "clang++")
 # no -ffast-math: with some compilers it makes the whole process treat tiny numbers as zeros
 OPTIONS = ("-std=c++20", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-w")
 COMPILING_S = 120.0
+VNNI = "avx512_vnni"
+INT8_LEVELS, INT8_ZERO = 127, 128
 LONGEST_ATTENTION = 1024  # tokens: keys and values of more leave the second cache, and torch's kernel works in blocks
 
 _compiling = OrderedLock("kernels", Rank.KERNELS)
@@ -51,6 +54,10 @@ class Native:
         self._attend.argtypes = (pointer, *[number] * 7, pointer, number)
         self._normalize.argtypes = (pointer, number, number, pointer, pointer, ctypes.c_float)
         self._multiply.restype = self._attend.restype = self._normalize.restype = None
+        self._multiply_int8 = loaded.multiply_rows_int8 if hasattr(loaded, "multiply_rows_int8") else None
+        if self._multiply_int8 is not None:
+            self._multiply_int8.argtypes = (pointer, number, number, number, *[pointer] * 6, number, number, number)
+            self._multiply_int8.restype = None
         loaded.panel_outputs.restype = number
         self.panel_outputs = int(loaded.panel_outputs())
         """How many outputs are computed together; what is not a multiple is left to torch."""
@@ -75,8 +82,7 @@ class Native:
         """
         inputs = inputs.contiguous()
         rows, inner = inputs.shape
-        shape = (len(bias) // self.panel_outputs, rows, self.panel_outputs) if in_panels else (rows, len(bias))
-        outputs = inputs.new_empty(shape) if residual is None else residual.contiguous()
+        outputs = self._outputs(inputs, bias, residual, in_panels=in_panels)
         self._multiply(
             inputs.data_ptr(),
             rows,
@@ -90,6 +96,54 @@ class Native:
             int(in_panels),
         )
         return outputs
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether there are products in int8, which need AVX-512 VNNI."""
+        return self._multiply_int8 is not None
+
+    def multiply_int8(
+        self,
+        inputs: torch.Tensor,
+        weights: Int8Weights,
+        bias: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        *,
+        gelu: bool = False,
+        in_panels: bool = False,
+    ) -> torch.Tensor:
+        """The same with weights in int8, to which inputs are rounded in groups of neighbours of a row."""
+        if self._multiply_int8 is None:
+            raise NotImplementedError("int8 needs AVX-512 VNNI")
+        inputs = inputs.contiguous()
+        rows, inner = inputs.shape
+        outputs = self._outputs(inputs, bias, residual, in_panels=in_panels)
+        self._multiply_int8(
+            inputs.data_ptr(),
+            rows,
+            inner,
+            weights.group,
+            weights.panels.data_ptr(),
+            weights.scales.data_ptr(),
+            weights.offsets.data_ptr(),
+            bias.data_ptr(),
+            None if residual is None else outputs.data_ptr(),
+            outputs.data_ptr(),
+            len(bias),
+            int(gelu),
+            int(in_panels),
+        )
+        return outputs
+
+    def _outputs(
+        self, inputs: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor | None, *, in_panels: bool
+    ) -> torch.Tensor:
+        """Where a product goes: into the residual, if there is one."""
+        if residual is not None:
+            return residual.contiguous()
+        rows, outer = len(inputs), len(bias)
+        shape = (outer // self.panel_outputs, rows, self.panel_outputs) if in_panels else (rows, outer)
+        return inputs.new_empty(shape)
 
     def can_attend(self, length: int, dim: int) -> bool:
         """Whether it does attention of that many tokens with heads of this size."""
@@ -122,6 +176,37 @@ def pack(weight: torch.Tensor, panel_outputs: int) -> torch.Tensor:
     return weight.view(-1, panel_outputs, weight.shape[1]).transpose(1, 2).contiguous()
 
 
+@dataclass(frozen=True)
+class Int8Weights:
+    """Weights of a product in int8, with a scale for each group of inputs and each output."""
+
+    group: int
+    panels: torch.Tensor
+    """Panel x four inputs x output of the panel x input: what one instruction adds up."""
+    scales: torch.Tensor
+    """Panel x group x output of the panel."""
+    offsets: torch.Tensor
+    """The same: what is added to a sum, as inputs are counted from -128."""
+
+
+def pack_int8(weight: torch.Tensor, group: int, panel_outputs: int) -> Int8Weights:
+    """Weights (output x input) in int8; `group` divides the inputs."""
+    import torch
+
+    outputs, inputs = weight.shape
+    parts = weight.view(outputs, inputs // group, group)
+    scales = parts.abs().amax(2) / INT8_LEVELS
+    levels = torch.where(scales[..., None] > 0, parts / scales[..., None], 0).round().to(torch.int8)
+    offsets = levels.sum(2, dtype=torch.int32) * -INT8_ZERO
+    in_panels = levels.view(-1, panel_outputs, inputs // 4, 4).transpose(1, 2).contiguous()
+    return Int8Weights(group, in_panels, *(_in_panels(each, panel_outputs) for each in (scales, offsets)))
+
+
+def _in_panels(values: torch.Tensor, panel_outputs: int) -> torch.Tensor:
+    """Output x group: panel x group x output of the panel."""
+    return values.view(-1, panel_outputs, values.shape[1]).transpose(1, 2).contiguous()
+
+
 def unpack(panels: torch.Tensor) -> torch.Tensor:
     """The weights of panels, output x input."""
     return panels.transpose(1, 2).reshape(-1, panels.shape[1])
@@ -133,6 +218,14 @@ def native() -> Native | None:
         return None
     with _compiling:
         return _compiled()
+
+
+def may_have_int8() -> bool:
+    """Whether there should be products in int8 here, by instructions and compiler; nothing is compiled to find out."""
+    try:
+        return may_compile() and "-mavx512vnni" in (_instructions() or ()) and bool(_compiler())
+    except FileNotFoundError:
+        return False
 
 
 @functools.cache
@@ -152,7 +245,8 @@ def _instructions() -> Sequence[str] | None:
     if platform.machine() not in ("x86_64", "AMD64") or not {"avx2", "fma"} <= flags or allowed == "default":
         return None
     if "avx512f" in flags and allowed != "avx2":
-        return ("-mavx512f", "-mfma", "-mprefer-vector-width=512")
+        int8 = ["-mavx512vnni"] if VNNI in flags else []
+        return ("-mavx512f", *int8, "-mfma", "-mprefer-vector-width=512")
     return ("-mavx2", "-mfma")
 
 

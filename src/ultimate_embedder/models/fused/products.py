@@ -1,4 +1,4 @@
-"""Products with constant weights and a bias: by torch's BLAS, by oneDNN or by our own code.
+"""Products with constant weights and a bias: by torch's BLAS, by oneDNN or by our own code, and in bf16 or int8.
 
 torch multiplies by MKL, which has its fastest code for processors of its maker only. On an AMD EPYC with AVX-512,
 oneDNN with weights in a layout of its own takes 0.65 to 0.8 of the time; with AVX2 they are equal, and our own code is
@@ -13,7 +13,7 @@ import torch
 from torch.nn import Module, Parameter
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
-from ultimate_embedder.models.fused.native import native, pack, unpack
+from ultimate_embedder.models.fused.native import Native, native, pack, pack_int8, unpack
 from ultimate_embedder.models.fused.settings import BLAS, NATIVE, ONEDNN, NotFusibleError
 
 Tensor = torch.Tensor
@@ -26,6 +26,8 @@ class Product(Module):
 
     step_rows = 1
     """Blocks of rows must be multiples of it."""
+    has_panels = False
+    """Whether it can give its result in panels."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -90,6 +92,8 @@ class PackedProduct(Product):
 class NativeProduct(Product):
     """A product by our own code, with its weights in panels."""
 
+    has_panels = True
+
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """Raises `NotFusibleError` where there is no such code."""
         super().__init__(weight, bias)
@@ -131,6 +135,7 @@ class Bf16Product(Module):
     """A product in bf16, summed up in fp32 by the processor; gives fp32."""
 
     step_rows = FEW_SIZES
+    has_panels = False
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -151,6 +156,36 @@ class Bf16Product(Module):
 
     def _rounded(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs.bfloat16(), self.weight, self.bias)
+
+
+class Int8Product(Module):
+    """A product in int8 by our own code; takes and gives fp32. What a row gives does not depend on other rows."""
+
+    step_rows = 1
+    has_panels = True
+
+    def __init__(self, product: Product, group: int, kernels: Native) -> None:
+        """`group` inputs share a scale; it divides their number, as the kernels' panel that of the outputs."""
+        super().__init__()
+        self.weights = pack_int8(product.plain_weight, group, kernels.panel_outputs)
+        self.bias = constant(product.bias)
+        self._kernels = kernels
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The product of rows, and the bias."""
+        return self._kernels.multiply_int8(inputs, self.weights, self.bias)
+
+    def in_panels(self, inputs: Tensor) -> Tensor:
+        """That in panels, as our own attention reads it fastest."""
+        return self._kernels.multiply_int8(inputs, self.weights, self.bias, in_panels=True)
+
+    def gelu(self, inputs: Tensor) -> Tensor:
+        """GELU of that, computed with the product."""
+        return self._kernels.multiply_int8(inputs, self.weights, self.bias, gelu=True)
+
+    def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
+        """That, added to other rows, which may be changed."""
+        return self._kernels.multiply_int8(inputs, self.weights, self.bias, residual)
 
 
 def in_blocks(compute: Callable[..., Tensor], step_rows: int, target: Tensor, *inputs: Tensor) -> Tensor:
