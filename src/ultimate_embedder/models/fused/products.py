@@ -26,8 +26,6 @@ class Product(Module):
 
     step_rows = 1
     """Blocks of rows must be multiples of it."""
-    has_panels = False
-    """Whether it can give its result in panels."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -92,8 +90,6 @@ class PackedProduct(Product):
 class NativeProduct(Product):
     """A product by our own code, with its weights in panels."""
 
-    has_panels = True
-
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """Raises `NotFusibleError` where there is no such code."""
         super().__init__(weight, bias)
@@ -135,7 +131,6 @@ class Bf16Product(Module):
     """A product in bf16, summed up in fp32 by the processor; gives fp32."""
 
     step_rows = FEW_SIZES
-    has_panels = False
 
     def __init__(self, product: Product) -> None:
         super().__init__()
@@ -162,7 +157,6 @@ class Int8Product(Module):
     """A product in int8 by our own code; takes and gives fp32. What a row gives does not depend on other rows."""
 
     step_rows = 1
-    has_panels = True
 
     def __init__(self, product: Product, group: int, kernels: Native) -> None:
         """`group` inputs share a scale; it divides their number, as the kernels' panel that of the outputs."""

@@ -17,7 +17,14 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 from ultimate_embedder.models.attention import NAME, Groups, current_groups
 from ultimate_embedder.models.fused.attention import attend
 from ultimate_embedder.models.fused.native import Native, native
-from ultimate_embedder.models.fused.products import Product, constant, in_blocks, make_product
+from ultimate_embedder.models.fused.products import (
+    Int8Product,
+    NativeProduct,
+    Product,
+    constant,
+    in_blocks,
+    make_product,
+)
 from ultimate_embedder.models.fused.settings import NATIVE, FusedSettings, Kernels, NotFusibleError
 
 Tensor = torch.Tensor
@@ -164,9 +171,8 @@ class FusedLayer(Module):
 
     def _queries_keys_values(self, hidden: Tensor, *, has_mask: bool) -> Tensor:
         product = self.attention_in
-        if product.has_panels and self._own is not None and not has_mask:
-            panels: Tensor = product.in_panels(hidden)
-            return panels
+        if isinstance(product, (NativeProduct, Int8Product)) and self._own is not None and not has_mask:
+            return product.in_panels(hidden)
         if product.step_rows == 1:  # blocks cost a copy: of use only where each number of rows costs memory
             joined: Tensor = product(hidden)
             return joined
