@@ -155,6 +155,7 @@ CONTENDERS: dict[str, Callable[[str, list[str]], Result]] = {
     "ours, --backend onnx": lambda model, texts: ours(model, texts, backend="onnx"),
     "ours, --backend openvino": lambda model, texts: ours(model, texts, backend="openvino"),
     "ours, --precision int8": lambda model, texts: ours(model, texts, precision="int8"),
+    "ours, int8 by openvino": lambda model, texts: ours(model, texts, precision="int8", backend="openvino"),
     "ours, --precision bf16": lambda model, texts: ours(model, texts, precision="bf16"),
     "sentence-transformers": sentence_transformers,
     "sentence-transformers, pool of 2": lambda model, texts: sentence_transformers(model, texts, 2),

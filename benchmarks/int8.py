@@ -24,10 +24,21 @@ from benchmarks.measure import BUILD, machine, make_texts, read_texts
 from benchmarks.peers import REFERENCE, measure, print_table
 from benchmarks.retrieval import Judged, compare, encode_judged, read_judged
 from ultimate_embedder.machine import VNNI_FLAGS, has_vnni, processor_flags
-from ultimate_embedder.models import load_encoder, load_on_backend, resolve_model, usual_way
-from ultimate_embedder.models.int8 import OPENVINO
+from ultimate_embedder.models import (
+    Encoder,
+    load_encoder,
+    load_native_int8,
+    load_on_backend,
+    may_have_int8,
+    possible_ways,
+    resolve_model,
+    suits_native_int8,
+)
+from ultimate_embedder.models.int8 import OPENVINO, TORCH
+from ultimate_embedder.types import ResolvedModel
 
 OURS = "ours, --precision int8"
+BY_OPENVINO = "ours, int8 by openvino"
 BF16 = "ours, --precision bf16"  # beside it: as fast on some processors, and nearer to fp32
 TEXTS, ROUNDS = 738, 5
 RATIO, MEAN, WORST, NDCG = 2.8, 0.999, 0.998, 0.002
@@ -51,7 +62,7 @@ class Figure:
     def __str__(self) -> str:
         limit = "at most" if self.at_most else "at least"
         verdict = "reached" if self.reached else "not reached"
-        return f"{self.model:32} {self.what:36} {self.found:8.4f}  asked: {limit} {self.asked:<6} {verdict}"
+        return f"{self.model:32} {self.what:52} {self.found:8.4f}  asked: {limit} {self.asked:<6} {verdict}"
 
 
 def main() -> None:
@@ -67,9 +78,10 @@ def main() -> None:
     figures: list[Figure] = []
     found: list[dict[str, Any]] = []
     for name in options.model:
-        speed = measure(texts, dict.fromkeys((OURS, BF16, "ours", REFERENCE), sys.executable), options.rounds, name)
+        contenders = [OURS, BY_OPENVINO, *([BF16] if has_bf16() else []), "ours", REFERENCE]
+        speed = measure(texts, dict.fromkeys(contenders, sys.executable), options.rounds, name)
         print_table(speed)
-        retrieval = [retrieve(name, judged, options.max_tokens) for judged in collections]
+        retrieval = [found for judged in collections for found in retrieve(name, judged, options.max_tokens)]
         found.append({"speed": speed, "retrieval": retrieval})
         figures += judge(speed, retrieval)
     print(f"{machine()['processor']}, {' and '.join(flags) or 'no VNNI: times say nothing of int8'}")
@@ -96,13 +108,28 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def retrieve(name: str, judged: Judged, max_tokens: int) -> dict[str, Any]:
-    """Cosines and nDCG@10 of a collection, in int8 and in fp32."""
+def retrieve(name: str, judged: Judged, max_tokens: int) -> Iterator[dict[str, Any]]:
+    """Cosines and nDCG@10 of a collection, in fp32 and in every way of int8; the first is the usual one."""
     model = resolve_model(name)
-    way = usual_way(OPENVINO, has_vnni=has_vnni())
-    in_int8 = encode_judged(load_on_backend(model, OPENVINO, max_tokens, int8=True, way=way), judged)
-    in_fp32 = encode_judged(load_encoder(model, "float32", "cpu", max_tokens), judged)
-    return {"data": judged.name, "quantization": way, **compare(in_int8, in_fp32, judged)}
+    in_fp32 = encode_judged(load_encoder(model, "float32", "cpu", max_tokens, may_fuse=True), judged)
+    backend = TORCH if may_have_int8() and suits_native_int8(model) else OPENVINO
+    for way in possible_ways(backend, has_vnni=has_vnni()):
+        in_int8 = encode_judged(load(model, backend, way, max_tokens), judged)
+        found = {"data": judged.name, "quantization": way, **compare(in_int8, in_fp32, judged)}
+        print(found, file=sys.stderr, flush=True)
+        yield found
+
+
+def load(model: ResolvedModel, backend: str, way: str | None, max_tokens: int) -> Encoder:
+    """A model in int8."""
+    if backend == TORCH:
+        return load_native_int8(model, way or "", max_tokens)
+    return load_on_backend(model, OPENVINO, max_tokens, int8=True, way=way)
+
+
+def has_bf16() -> bool:
+    """Whether the processor has fast bf16."""
+    return any("bf16" in flag for flag in processor_flags() or ())
 
 
 def judge(speed: dict[str, Any], retrieval: list[dict[str, Any]]) -> Iterator[Figure]:
@@ -112,12 +139,13 @@ def judge(speed: dict[str, Any], retrieval: list[dict[str, Any]]) -> Iterator[Fi
     yield Figure(model, f"speed in that of {REFERENCE}", ours["ratio"], RATIO)
     places = [{"data": "texts", **ours}, *retrieval]
     for place in places:
-        yield Figure(model, f"{place['data']}: mean cosine", place["mean_cosine"], MEAN)
-        yield Figure(model, f"{place['data']}: worst cosine", place["worst_cosine"], WORST)
+        where = f"{place['data']}, {place['quantization']}" if "quantization" in place else place["data"]
+        yield Figure(model, f"{where}: mean cosine", place["mean_cosine"], MEAN)
+        yield Figure(model, f"{where}: worst cosine", place["worst_cosine"], WORST)
     for place in retrieval:
         lost = place["ndcg_fp32"] - place["ndcg"]
-        error = f"{place['standard_error']:.4f}"
-        yield Figure(model, f"{place['data']}: nDCG@10 lost (± {error})", lost, NDCG, at_most=True)
+        where = f"{place['data']}, {place['quantization']}"
+        yield Figure(model, f"{where}: nDCG@10 lost (± {place['standard_error']:.4f})", lost, NDCG, at_most=True)
 
 
 if __name__ == "__main__":
