@@ -156,7 +156,10 @@ def test_what_is_compiled_is_not_compiled_again(fresh: Path, monkeypatch: pytest
     assert native.native() is not None
 
 
-@pytest.mark.parametrize("reason", ["no compiler", "a compiler that fails", "no folder", "another processor", "off"])
+@pytest.mark.parametrize(
+    "reason",
+    ["no compiler", "a compiler that fails", "no folder", "another processor", "instructions that kill", "off"],
+)
 def test_without_them_torch_computes(reason: str, fresh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tiny_model("bert")
     monkeypatch.setattr("ultimate_embedder.models.encoder.find_fastest_kernels", lambda: Kernels(NATIVE, NATIVE))
@@ -175,6 +178,8 @@ def test_without_them_torch_computes(reason: str, fresh: Path, monkeypatch: pyte
         fresh.write_text("a file in its place")
     elif reason == "another processor":
         monkeypatch.setattr(native, "processor_flags", lambda: frozenset({"sse4_2"}))
+    elif reason == "instructions that kill":
+        monkeypatch.setattr(native, "TRIAL", "import os; os.kill(os.getpid(), 4)")
     else:
         monkeypatch.setenv("ULTIMATE_EMBEDDER_COMPILE", "off")
     assert native.native() is None

@@ -485,4 +485,19 @@ void normalize_rows(float* values, long rows, long size, const float* weight, co
   }
 }
 
+// Calls each function once. A processor that announces instructions and has them not ends the process, so that this is
+// done in one that nothing depends on.
+void try_all() {
+  std::vector<float> numbers(6 * NR * NR), results(3 * NR);
+  float* const zeros = numbers.data();
+  multiply_rows(zeros, 1, NR, zeros, zeros, zeros, results.data(), NR, 1, 0);
+  attend(zeros, 1, 0, 1, 1, 1, NR, 1, results.data(), 1);
+  normalize_rows(results.data(), 1, NR, zeros, zeros, 1);
+#if defined(__AVX512VNNI__)
+  const std::vector<int8_t> weights(NR * NR);
+  const std::vector<int32_t> offsets(NR);
+  multiply_rows_int8(zeros, 1, NR, NR, weights.data(), zeros, offsets.data(), zeros, zeros, results.data(), NR, 1, 0);
+#endif
+}
+
 }  // extern "C"

@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from ultimate_embedder.config import cache_folder, may_compile
 from ultimate_embedder.files import file_sha256
 from ultimate_embedder.locks import OrderedLock, Rank
-from ultimate_embedder.machine import processor_flags
+from ultimate_embedder.machine import processor_flags, processor_identity
 from ultimate_embedder.state import Fields, UnfitError, read_state, write_state
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ COMPILERS = ("g++", "c++", "clang++")
 # no -ffast-math: with some compilers it makes the whole process treat tiny numbers as zeros
 OPTIONS = ("-std=c++20", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared", "-w")
 COMPILING_S = 120.0
+TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).try_all()"
+TRYING_S = 60.0
 VNNI = "avx512_vnni"
 INT8_LEVELS, INT8_ZERO = 127, 128
 LONGEST_ATTENTION = 1024  # tokens: keys and values of more leave the second cache, and torch's kernel works in blocks
@@ -251,9 +254,13 @@ def _instructions() -> Sequence[str] | None:
 
 
 def _library(options: Sequence[str]) -> Path:
-    """The compiled source, from the cache if its checksum is right; raises `OSError` or `SubprocessError`."""
+    """The compiled source, from the cache if its checksum is right, tried before it is first used.
+
+    Raises `OSError` or `SubprocessError`.
+    """
     source = SOURCE.read_bytes()
-    key = hashlib.sha256(b"\0".join([source, *(option.encode() for option in options)])).hexdigest()[:32]
+    parts = [source, processor_identity().encode(), *(option.encode() for option in options)]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
     folder = cache_folder() / "native"
     record = folder / f"{key}.json"
     known = read_state(record, lambda fields: _recorded(fields, folder))
@@ -264,6 +271,9 @@ def _library(options: Sequence[str]) -> Path:
         built = Path(scratch) / "native.so"
         command = [_compiler(), *options, str(SOURCE), "-o", str(built)]
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=COMPILING_S)
+        # a virtual machine may announce instructions that it has not, and a process dies of them
+        trial = [sys.executable, "-I", "-c", TRIAL, str(built)]
+        subprocess.run(trial, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=TRYING_S)
         digest = file_sha256(built)
         library = built.replace(_named(folder, digest))  # by its content: another process may do the same now
     write_state(record, {"sha256": digest})

@@ -17,7 +17,7 @@ from ultimate_embedder.models.fused.native import Native, native, pack, pack_int
 from ultimate_embedder.models.fused.settings import BLAS, NATIVE, ONEDNN, NotFusibleError
 
 Tensor = torch.Tensor
-BLOCK_ROWS = 256
+BLOCK_ROWS = 264  # whole tiles of our own kernels
 FEW_SIZES = 32  # rows of a block are a multiple, where each number of rows costs memory
 
 
@@ -57,7 +57,7 @@ class PackedProduct(Product):
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__(weight, bias)
-        reordered = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, BLOCK_ROWS)
+        reordered = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, _block_rows(FEW_SIZES))
         self.weight = Parameter(reordered, requires_grad=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -187,17 +187,21 @@ def in_blocks(compute: Callable[..., Tensor], step_rows: int, target: Tensor, *i
 
     oneDNN makes code for every number of rows that it meets, and keeps about a megabyte for each.
     """
-    rows = len(target)
-    for start in range(0, rows, BLOCK_ROWS):
-        block = [each[start : start + BLOCK_ROWS] for each in inputs]
+    rows, most = len(target), _block_rows(step_rows)
+    for start in range(0, rows, most):
+        block = [each[start : start + most] for each in inputs]
         missing = -len(block[0]) % step_rows
         if missing:
             block = [F.pad(each, (0, 0, 0, missing)) for each in block]
         computed = compute(*block)[: rows - start]
-        part = target[start : start + BLOCK_ROWS]
+        part = target[start : start + most]
         if computed.data_ptr() != part.data_ptr():  # else it was computed in place
             part.copy_(computed)
     return target
+
+
+def _block_rows(step_rows: int) -> int:
+    return BLOCK_ROWS - BLOCK_ROWS % step_rows
 
 
 PRODUCTS: dict[str, type[Product]] = {BLAS: Product, ONEDNN: PackedProduct, NATIVE: NativeProduct}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ultimate_embedder.devices import VISIBLE_VARIABLE, CardFacts, Forward, Outcome, TorchFacts, Trial, Trials
 from ultimate_embedder.machine import has_vnni
+from ultimate_embedder.models.fused.native import native
 from ultimate_embedder.report.doctor.check import Check, State
 from ultimate_embedder.report.doctor.packages import check_torch_version
 from ultimate_embedder.report.doctor.place import Place
@@ -75,6 +76,7 @@ def check_devices(facts: TorchFacts, trials: Trials) -> Iterator[Check]:
         yield _check_card(card)
         yield from _check_precisions(card.device, card, facts, trials)
     yield from _check_precisions("cpu", None, facts, trials)
+    yield _check_kernels()
     for backend, module in RUNTIMES.items():
         if importlib.util.find_spec(module) and importlib.util.find_spec("onnx"):
             outcome = trials.run(Trial("forward", (backend, "cpu", "int8")))
@@ -82,6 +84,16 @@ def check_devices(facts: TorchFacts, trials: Trials) -> Iterator[Check]:
             if backend == "openvino" and check.state == "ok" and not has_vnni():
                 check = Check(check.name, "ok", f"{check.found}; no VNNI: --precision int8 is no faster than fp32 here")
             yield check
+
+
+def _check_kernels() -> Check:
+    """Whether there are kernels of our own; they are compiled and tried now unless that is done."""
+    kernels = native()
+    if kernels is None:
+        missing = "none: they are switched off, there is no C++ compiler, or this processor is of another kind"
+        return Check("cpu kernels", "ok", f"{missing}; torch computes, and int8 is OpenVINO's")
+    int8 = "and int8" if kernels.has_int8 else "only: int8, which needs AVX-512 VNNI, is OpenVINO's"
+    return Check("cpu kernels", "ok", f"compiled and tried, for fp32 {int8}")
 
 
 def _check_card(card: CardFacts) -> Check:
