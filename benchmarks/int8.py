@@ -26,10 +26,10 @@ from benchmarks.retrieval import Judged, compare, encode_judged, read_judged
 from ultimate_embedder.machine import VNNI_FLAGS, has_vnni, processor_flags
 from ultimate_embedder.models import (
     Encoder,
+    has_native_int8,
     load_encoder,
     load_native_int8,
     load_on_backend,
-    may_have_int8,
     possible_ways,
     resolve_model,
     suits_native_int8,
@@ -112,7 +112,7 @@ def retrieve(name: str, judged: Judged, max_tokens: int) -> Iterator[dict[str, A
     """Cosines and nDCG@10 of a collection, in fp32 and in every way of int8; the first is the usual one."""
     model = resolve_model(name)
     in_fp32 = encode_judged(load_encoder(model, "float32", "cpu", max_tokens, may_fuse=True), judged)
-    backend = TORCH if may_have_int8() and suits_native_int8(model) else OPENVINO
+    backend = TORCH if has_native_int8() and suits_native_int8(model) else OPENVINO
     for way in possible_ways(backend, has_vnni=has_vnni()):
         in_int8 = encode_judged(load(model, backend, way, max_tokens), judged)
         found = {"data": judged.name, "quantization": way, **compare(in_int8, in_fp32, judged)}

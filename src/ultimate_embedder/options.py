@@ -528,11 +528,11 @@ def _backend(given: str | None, precision: Precision, engine: str) -> str:
 
 def _int8_backend(given: str | None, engine: str) -> str:
     """Our own kernels where they can be had, else another runtime; the nodes of a cluster may not have them."""
-    from ultimate_embedder.models import NO_INT8_KERNELS, int8_backend, may_have_int8  # imports numpy
+    from ultimate_embedder.models import NO_INT8_KERNELS, has_native_int8, int8_backend  # imports numpy
 
-    if given == "torch" and engine == "local" and not may_have_int8():
+    if given == "torch" and engine == "local" and not has_native_int8():
         raise UsageError(NO_INT8_KERNELS)
-    return given or ("torch" if engine == "local" and may_have_int8() else int8_backend())
+    return given or ("torch" if engine == "local" and has_native_int8() else int8_backend())
 
 
 def _check_min_cosine(values: dict[str, Any]) -> None:

@@ -41,6 +41,19 @@ def fresh(kernels: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     native._compiled.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def usual_cache(kernels: Native) -> Path:
+    """Where this process has its kernels from."""
+    return cache_folder() / "native"
+
+
+@pytest.fixture
+def compiled(usual_cache: Path, fresh: Path) -> Path:
+    """A cache of its own with what was compiled before, which takes seconds."""
+    shutil.copytree(usual_cache, fresh)
+    return fresh
+
+
 def numbers(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(math.prod(shape)))
 
@@ -134,7 +147,7 @@ def test_a_library_that_was_changed_is_compiled_again(fresh: Path) -> None:
     assert len(list(fresh.iterdir())) == 2
 
 
-def test_a_model_that_they_compute_wrong_is_computed_by_torch(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_they_compute_wrong_is_computed_by_torch(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def multiply_wrong(
         self: Native, inputs: torch.Tensor, panels: torch.Tensor, bias: torch.Tensor, *_: object, **__: object
     ) -> torch.Tensor:
@@ -149,7 +162,7 @@ def test_a_model_that_they_compute_wrong_is_computed_by_torch(fresh: Path, monke
     assert known.kernels == Kernels()
 
 
-def test_what_is_compiled_is_not_compiled_again(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compiled_is_not_compiled_again(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.native() is not None
     monkeypatch.setattr(native, "_compiler", None)  # fails if it is called
     native._compiled.cache_clear()
@@ -160,11 +173,13 @@ def test_what_is_compiled_is_not_compiled_again(fresh: Path, monkeypatch: pytest
     "reason",
     ["no compiler", "a compiler that fails", "no folder", "another processor", "instructions that kill", "off"],
 )
-def test_without_them_torch_computes(reason: str, fresh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_them_torch_computes(
+    reason: str, compiled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder = tiny_model("bert")
     monkeypatch.setattr("ultimate_embedder.models.encoder.find_fastest_kernels", lambda: Kernels(NATIVE, NATIVE))
     assert load_encoder(resolve_model(str(folder)), "float32", "cpu", may_fuse=True).fused
-    shutil.rmtree(fresh)
+    shutil.rmtree(compiled)
     native._compiled.cache_clear()
     (tmp_path / "bin").mkdir()
     if reason == "no compiler":
@@ -175,7 +190,7 @@ def test_without_them_torch_computes(reason: str, fresh: Path, monkeypatch: pyte
         compiler.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     elif reason == "no folder":
-        fresh.write_text("a file in its place")
+        compiled.write_text("a file in its place")
     elif reason == "another processor":
         monkeypatch.setattr(native, "processor_flags", lambda: frozenset({"sse4_2"}))
     elif reason == "instructions that kill":

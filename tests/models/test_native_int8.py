@@ -25,13 +25,13 @@ from ultimate_embedder.models import (
 )
 from ultimate_embedder.models.canary import CANARY
 from ultimate_embedder.models.fused import Checked, remember
-from ultimate_embedder.models.fused.native import Native, may_have_int8, native
+from ultimate_embedder.models.fused.native import Native, native
 from ultimate_embedder.models.fused.products import Int8Product, Product
 from ultimate_embedder.models.int8 import GROUPS, NATIVE, in_groups, in_words
 from ultimate_embedder.types import ResolvedModel
 
 TEXTS = [f"{number} " + "some words " * (number * 7 % 23) for number in range(20)]
-only_with_vnni = pytest.mark.skipif(not may_have_int8(), reason="no AVX-512 VNNI, or no compiler")
+only_with_vnni = pytest.mark.usefixtures("kernels")
 
 
 @pytest.fixture
@@ -172,3 +172,11 @@ def test_a_model_whose_layers_are_not_ours_is_refused(monkeypatch: pytest.Monkey
     remember(model.digest, Checked(None, "its modules are many"))
     with pytest.raises(ModelError, match=r"by kernels of our own .its modules are many.. Add --backend openvino"):
         load_native_int8(model, in_groups(128, NATIVE))
+
+
+@only_with_vnni
+def test_wrong_numbers_are_found_when_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Native.multiply_int8
+    monkeypatch.setattr(Native, "multiply_int8", lambda *values, **options: -right(*values, **options))
+    with pytest.raises(ModelError, match="its vectors in int8 are wrong here"):
+        load_native_int8(resolve_model(str(tiny_model("bert"))), in_groups(128, NATIVE))

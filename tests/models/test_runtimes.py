@@ -201,11 +201,11 @@ def test_int8_is_that_of_our_own_kernels_else_openvinos_where_it_is_installed(
     def chosen(**options: str) -> str:
         return make_config(tmp_path, tmp_path / "out", precision="int8", **options).backend  # type: ignore[arg-type]
 
-    monkeypatch.setattr("ultimate_embedder.models.may_have_int8", lambda: True)
+    monkeypatch.setattr("ultimate_embedder.models.has_native_int8", lambda: True)
     assert chosen() == chosen(backend="torch") == "torch"
     assert chosen(backend="openvino") == "openvino"
     assert chosen(engine="ray") == "openvino"  # the nodes may have no compiler
-    monkeypatch.setattr("ultimate_embedder.models.may_have_int8", lambda: False)
+    monkeypatch.setattr("ultimate_embedder.models.has_native_int8", lambda: False)
     with pytest.raises(UsageError, match=r"needs a CPU with AVX-512 VNNI, and a C\+\+ compiler .* --backend openvino"):
         chosen(backend="torch")
     assert chosen() == "openvino"

@@ -9,7 +9,7 @@ from ultimate_embedder.models.canary import row_cosines
 from ultimate_embedder.models.check import ModelCheck, check_model
 from ultimate_embedder.models.described import DescribedModel, describe_model
 from ultimate_embedder.models.encoder import Encoder, load_encoder, model_options
-from ultimate_embedder.models.fused.native import may_have_int8
+from ultimate_embedder.models.fused.native import has_native_int8, native
 from ultimate_embedder.models.int8 import WEIGHTS_ONLY, in_words, possible_ways, usual_way
 from ultimate_embedder.models.known_configs import KNOWN_CONFIGS
 from ultimate_embedder.models.layers import (
@@ -79,6 +79,7 @@ __all__ = [
     "find_shipped",
     "find_spec",
     "has_backend",
+    "has_native_int8",
     "in_words",
     "int8_backend",
     "is_sparse_model",
@@ -91,10 +92,10 @@ __all__ = [
     "load_sparse_model",
     "load_without_weights",
     "locate_model",
-    "may_have_int8",
     "model_name",
     "model_options",
     "model_rows",
+    "native",
     "native_dim",
     "output_manifest",
     "padded_length",

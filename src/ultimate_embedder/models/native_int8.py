@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ultimate_embedder.errors import ModelError, UsageError
+from ultimate_embedder.models.canary import CANARY, row_cosines
 from ultimate_embedder.models.config_files import read_object
 from ultimate_embedder.models.encoder import Encoder, as_encoder, load_encoder
 from ultimate_embedder.models.fused import FusedSettings, Kernels, load_fused, read_checked
+from ultimate_embedder.models.fused.native import Native, native
 from ultimate_embedder.models.fused.settings import NATIVE
 from ultimate_embedder.models.int8 import group_size
 from ultimate_embedder.models.runtimes import TorchRuntime
@@ -23,11 +27,10 @@ from ultimate_embedder.types import ResolvedModel
 if TYPE_CHECKING:
     import torch
 
-    from ultimate_embedder.models.fused.native import Native
-
 INT8 = "int8"
 ARCHITECTURES = ("bert", "camembert", "roberta", "xlm-roberta")
 SIZE_STEP = 32  # what the kernels compute together, and the least group
+LEAST_COSINE = 0.9  # of the worst canary text; less means that something is wrong
 WAY_OUT = "Add --backend openvino, or drop --precision."
 NO_KERNELS = (
     "--precision int8 --backend torch needs a CPU with AVX-512 VNNI, and a C++ compiler whose result can be loaded. "
@@ -55,15 +58,24 @@ def load_native_int8(
     token_cap: int | None = None,
 ) -> Encoder:
     """An encoder whose products are computed in int8; raises `UsageError` or `ModelError` where that cannot be."""
-    from ultimate_embedder.models.fused.native import native
-
     kernels = native()
     if kernels is None or not kernels.has_int8:
         raise UsageError(NO_KERNELS)
     settings = _settings(model, max_tokens, trusted, token_cap)
-    fused = load_fused(model.path, settings, Kernels(NATIVE, NATIVE))
-    _replace_products(fused, way, kernels)
-    return as_encoder(fused, model, max_tokens, token_cap).with_runtime(TorchRuntime(INT8))
+    encoder = as_encoder(load_fused(model.path, settings, Kernels(NATIVE, NATIVE)), model, max_tokens, token_cap)
+    in_fp32 = _vectors(encoder)
+    _replace_products(encoder.model, way, kernels)
+    encoder = encoder.with_runtime(TorchRuntime(INT8))
+    cosine = float(row_cosines(_vectors(encoder), in_fp32).min())
+    if not cosine >= LEAST_COSINE:
+        raise ModelError(f"{model.name}: its vectors in int8 are wrong here (cosine {cosine:.3f} with fp32). {WAY_OUT}")
+    return encoder
+
+
+def _vectors(encoder: Encoder) -> np.ndarray:
+    """Of a few texts."""
+    texts = encoder.tokenize(CANARY)
+    return np.asarray(encoder.forward(encoder.batch(texts, np.arange(len(CANARY)))).numpy())
 
 
 def _settings(

@@ -223,12 +223,12 @@ def native() -> Native | None:
         return _compiled()
 
 
-def may_have_int8() -> bool:
-    """Whether there should be products in int8 here, by instructions and compiler; nothing is compiled to find out."""
-    try:
-        return may_compile() and "-mavx512vnni" in (_instructions() or ()) and bool(_compiler())
-    except FileNotFoundError:
+def has_native_int8() -> bool:
+    """Whether there are products in int8 here; the kernels are compiled and tried to find out, unless that is done."""
+    if VNNI not in (processor_flags() or ()):
         return False
+    kernels = native()
+    return kernels is not None and kernels.has_int8
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ultimate_embedder.devices import VISIBLE_VARIABLE, CardFacts, Forward, Outcome, TorchFacts, Trial, Trials
 from ultimate_embedder.machine import has_vnni
-from ultimate_embedder.models.fused.native import native
+from ultimate_embedder.models import native
 from ultimate_embedder.report.doctor.check import Check, State
 from ultimate_embedder.report.doctor.packages import check_torch_version
 from ultimate_embedder.report.doctor.place import Place
