@@ -229,6 +229,7 @@ def test_the_fastest_kernels_are_taken_where_they_are_much_faster(monkeypatch: p
         cases = [({**seconds, NATIVE: 3.0}, expected) for seconds, expected in cases]
         cases.append(({BLAS: 1.0, ONEDNN: 0.5, NATIVE: 0.4, TORCH: 1.0}, Kernels(NATIVE, NATIVE)))
         cases.append(({BLAS: 1.0, ONEDNN: 0.5, NATIVE: 0.6, TORCH: 1.0}, Kernels(ONEDNN, NATIVE)))
+        cases.append(({BLAS: 1.0, ONEDNN: 0.5, NATIVE: 0.51, TORCH: 0.5}, Kernels(NATIVE, NATIVE)))
     for seconds, expected in cases:
         monkeypatch.setattr(fastest, "_seconds", lambda name, work, seconds=seconds: seconds[name])
         assert find_fastest_kernels() == expected
