@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.models.encoder import Encoder
 
 LEAST_COSINE = 0.999999
-FUSED = "7"  # counts changes of how a fused model computes
+FUSED = "8"  # counts changes of how a fused model computes
 PACKAGES = ("sentence-transformers", "tokenizers", "torch", "transformers")
 # white space only, special tokens as users may write them, letters that tokenizers replace
 AWKWARD = (*CANARY, "", " \n", "[CLS] a [SEP] [PAD] [MASK] <s> </s> <pad> <mask>", "ＡＢＣ éé ß 1,234.5")

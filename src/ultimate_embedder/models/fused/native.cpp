@@ -2,8 +2,8 @@
 // int8 for those with AVX-512 VNNI.
 //
 // Compiled on first use, by native.py, with the instructions of the processor. A tile of the result is held in registers
-// while the inner dimension is summed up. Weights are packed before, a panel of NR outputs after the other, so that
-// they are read in order; a panel stays in the first cache while it meets the rows of a block, which stay in the second.
+// while the inner dimension is summed up. Weights are packed before, the outputs of a tile after those of another, so that
+// they are read in order; they stay in the nearest caches while they meet the rows of a block.
 
 #include <immintrin.h>
 
@@ -13,17 +13,21 @@
 
 namespace {
 
+// 24 of 32 registers hold sums with AVX-512, 12 of 16 with AVX2. Three vectors need fewer loads for a sum than two: 150
+// instead of 130 GFLOP/s of 178 on a core of an Ice Lake.
 #if defined(__AVX512F__)
-constexpr long LANES = 16, TILE_ROWS = 12;  // 24 of 32 registers hold sums
+constexpr long LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 3;
 #else
-constexpr long LANES = 8, TILE_ROWS = 6;  // 12 of 16
+constexpr long LANES = 8, TILE_ROWS = 6, TILE_VECTORS = 2;
 #endif
-constexpr long NR = 2 * LANES;
+constexpr long TILE_COLUMNS = TILE_VECTORS * LANES;
+constexpr long NR = 2 * LANES;  // columns of a panel, as attention reads them: a head has one or several
+constexpr long QUERY_ROWS = LANES * 3 / 4;  // of a tile of attention
 constexpr long BLOCK_ROWS = 264;  // 400 kB at 384 inner numbers; whole tiles of either size
-constexpr long BLOCK_INNER = 384;  // a panel of that has 24 kB, and 48 kB with AVX-512
+constexpr long BLOCK_INNER = 384;  // a tile's weights of that have 24 kB, and 72 kB with AVX-512
 constexpr long BLOCK_QUERIES = 24;  // whole tiles of either size; keys and values meet them in the first cache
 constexpr long LINE = 16;           // numbers of a line of the caches
-constexpr long AHEAD = 8;           // rows of a panel: by then a line has come from the second cache
+constexpr long AHEAD = 16;          // vectors of weights: by then a line has come from the second cache
 
 typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -116,36 +120,50 @@ class Aligned {
   std::vector<float> numbers;
 };
 
-// R rows of `a` times a panel `b` of NR columns, added to `sums`.
-template <int R>
-inline void multiply(const float* a, long a_step, const float* b, long inner, Vec (&sums)[R][2]) {
-  for (long k = 0; k < inner; k++, b += NR) {
-    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(b + AHEAD * NR + line);
-    const Vec left = load(b), right = load(b + LANES);
+// R rows of `a` times V vectors of columns of `b`, added to `sums`.
+template <int R, int V>
+inline void multiply(const float* a, long a_step, const float* b, long inner, Vec (&sums)[R][V]) {
+  for (long k = 0; k < inner; k++, b += V * LANES) {
+    for (long line = 0; line < V * LANES; line += LINE) __builtin_prefetch(b + AHEAD * LANES + line);
+    Vec columns[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) columns[v] = load(b + v * LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const float factor = a[r * a_step + k];
-      sums[r][0] += factor * left;
-      sums[r][1] += factor * right;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) sums[r][v] += factor * columns[v];
     }
   }
 }
 
-// Calls `work` with a number of rows that the compiler knows, so that their sums stay in registers.
-template <int R, typename Work>
-inline void call_with(long rows, Work work) {
-  if constexpr (R > 0) {
-    if (rows == R)
-      work.template operator()<R>();
+// Calls `work` with a number, at most N, that the compiler knows, so that sums of so many rows stay in registers.
+template <int N, typename Work>
+inline void call_with(long number, Work work) {
+  if constexpr (N > 0) {
+    if (number == N)
+      work.template operator()<N>();
     else
-      call_with<R - 1>(rows, work);
+      call_with<N - 1>(number, work);
   }
+}
+
+inline long least(long a, long b) { return a < b ? a : b; }
+
+// Calls `work` for each tile of rows and columns, with its place and its size.
+template <typename Work>
+inline void for_tiles(long start, long stop, long columns, Work work) {
+  for (long column = 0; column < columns; column += TILE_COLUMNS)
+    call_with<TILE_VECTORS>(least(TILE_VECTORS, (columns - column) / LANES), [&]<int V>() {
+      for (long row = start; row < stop; row += TILE_ROWS)
+        call_with<TILE_ROWS>(least(TILE_ROWS, stop - row), [&]<int R>() { work.template operator()<R, V>(row, column); });
+    });
 }
 
 // Where numbers of a matrix are: token by token, or in panels of NR columns, each token by token.
 struct Layout {
   long row_step, panel_step;
-  long place(long row, long column) const { return row * row_step + column / NR * panel_step; }  // of whole panels
+  long place(long row, long column) const { return row * row_step + column / NR * panel_step + column % NR; }
 };
 
 inline Layout layout_of(long rows, long columns, bool in_panels) {
@@ -160,27 +178,26 @@ struct Target {
   bool applies_gelu;
 };
 
-// A tile of R rows and NR columns: what `accumulate` adds to bias and residual, or to what is there unless it is the
-// first part of the inner dimension. GELU comes after the last.
-template <int R, typename Accumulate>
+// A tile of R rows and V vectors of columns: what `accumulate` adds to bias and residual, or to what is there unless it is
+// the first part of the inner dimension. GELU comes after the last.
+template <int R, int V, typename Accumulate>
 inline void make_tile(const Target& target, long row, long column, bool is_first, bool is_last, Accumulate accumulate) {
-  Vec sums[R][2];
-  const long origin = target.to.place(row, column);
+  Vec sums[R][V];
+  long places[V];
+  for (int v = 0; v < V; v++) places[v] = target.to.place(row, column + v * LANES);
   for (int r = 0; r < R; r++)
-    for (int half = 0; half < 2; half++) {
-      const long place = origin + r * target.to.row_step + half * LANES;
-      Vec start = is_first ? load(target.bias + column + half * LANES) : load(target.outputs + place);
+    for (int v = 0; v < V; v++) {
+      const long place = places[v] + r * target.to.row_step;
+      Vec start = is_first ? load(target.bias + column + v * LANES) : load(target.outputs + place);
       if (is_first && target.residual) start += load(target.residual + place);
-      sums[r][half] = start;
+      sums[r][v] = start;
+      __builtin_prefetch(target.outputs + place, 1);
     }
-  for (int r = 0; r < R; r++)
-    for (long line = 0; line < NR; line += LINE)
-      __builtin_prefetch(target.outputs + origin + r * target.to.row_step + line, 1);
   accumulate(sums);
   const bool ends = target.applies_gelu && is_last;
   for (int r = 0; r < R; r++)
-    for (int half = 0; half < 2; half++)
-      store(target.outputs + origin + r * target.to.row_step + half * LANES, ends ? gelu(sums[r][half]) : sums[r][half]);
+    for (int v = 0; v < V; v++)
+      store(target.outputs + places[v] + r * target.to.row_step, ends ? gelu(sums[r][v]) : sums[r][v]);
 }
 
 #if defined(__AVX512VNNI__)
@@ -188,7 +205,8 @@ inline void make_tile(const Target& target, long row, long column, bool is_first
 constexpr float LEVELS = 127;
 constexpr int32_t ZERO = 128;  // the level of 0: inputs of vpdpbusd are unsigned
 
-struct Int8Panel {
+// What a group of inputs and the columns of a tile have.
+struct Int8Group {
   const int8_t* weights;   // of 4 inputs at a time
   const float* scales;     // of a group and an output
   const int32_t* offsets;  // what ZERO adds to a sum, negative
@@ -218,51 +236,51 @@ inline void add_products(__m512i& counts, __m512i levels, __m512i weights) {
 }
 
 // What a group of inputs of R rows adds to `sums`. Not inlined: there are registers for its counts or for the sums.
-template <int R>
+template <int R, int V>
 [[gnu::noinline]] void add_group(const uint8_t* levels, long inner, long count, const float* steps, long groups,
-                                 Int8Panel panel, Vec (&sums)[R][2]) {
-  __m512i counts[R][2];
+                                 Int8Group group, Vec (&sums)[R][V]) {
+  __m512i counts[R][V];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; r++) {
-    counts[r][0] = _mm512_loadu_si512(panel.offsets);
-    counts[r][1] = _mm512_loadu_si512(panel.offsets + LANES);
-  }
-  const int8_t* b = panel.weights;
-  for (long k = 0; k < count; k += 4, b += 4 * NR) {
-    for (long line = 0; line < NR; line += LINE) __builtin_prefetch(b + 4 * (AHEAD * NR + line));
-    const __m512i left = _mm512_loadu_si512(b), right = _mm512_loadu_si512(b + 4 * LANES);
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) counts[r][v] = _mm512_loadu_si512(group.offsets + v * LANES);
+  const int8_t* b = group.weights;
+  for (long k = 0; k < count; k += 4, b += 4 * V * LANES) {
+    for (long line = 0; line < V * LANES; line += LINE) __builtin_prefetch(b + 4 * (AHEAD * LANES + line));
+    __m512i columns[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) columns[v] = _mm512_loadu_si512(b + 4 * v * LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       int32_t four;
       __builtin_memcpy(&four, levels + r * inner + k, 4);
       const __m512i levels_of_row = _mm512_set1_epi32(four);
-      add_products(counts[r][0], levels_of_row, left);
-      add_products(counts[r][1], levels_of_row, right);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) add_products(counts[r][v], levels_of_row, columns[v]);
     }
   }
-  const Vec left = load(panel.scales), right = load(panel.scales + LANES);
+#pragma GCC unroll 4
+  for (int v = 0; v < V; v++) {
+    const Vec scales = load(group.scales + v * LANES);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; r++) {
-    sums[r][0] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][0])) * left * steps[r * groups];
-    sums[r][1] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][1])) * right * steps[r * groups];
+    for (int r = 0; r < R; r++)
+      sums[r][v] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][v])) * scales * steps[r * groups];
   }
 }
 
-// R rows of levels times a panel of NR columns, added to `sums`.
-template <int R>
-inline void multiply_int8(const uint8_t* levels, const float* steps, long inner, long group, Int8Panel panel,
-                          Vec (&sums)[R][2]) {
-  const long groups = inner / group;
+// R rows of levels times V vectors of columns, added to `sums`.
+template <int R, int V>
+inline void multiply_int8(const uint8_t* levels, const float* steps, long inner, long group, Int8Group first,
+                          Vec (&sums)[R][V]) {
+  const long groups = inner / group, columns = V * LANES;
   for (long part = 0; part < groups; part++) {
-    const long first = part * group;
-    const Int8Panel of_group{panel.weights + first * NR, panel.scales + part * NR, panel.offsets + part * NR};
-    add_group<R>(levels + first, inner, group, steps + part, groups, of_group, sums);
+    const Int8Group of_part{first.weights + part * group * columns, first.scales + part * columns,
+                            first.offsets + part * columns};
+    add_group<R, V>(levels + part * group, inner, group, steps + part, groups, of_part, sums);
   }
 }
 
 #endif
-
-inline long least(long a, long b) { return a < b ? a : b; }
 
 inline void transpose_8x8(__m256 (&rows)[8]) {
   __m256 pairs[8], fours[8];
@@ -290,7 +308,7 @@ void pack_keys(const float* keys, Layout layout, long length, long dim, float sc
         __m256 rows[8];
         for (long i = 0; i < 8; i++) {
           const long key = panel + lane + i;
-          rows[i] = key < length ? _mm256_loadu_ps(keys + layout.place(key, d) + d % NR) : _mm256_setzero_ps();
+          rows[i] = key < length ? _mm256_loadu_ps(keys + layout.place(key, d)) : _mm256_setzero_ps();
         }
         transpose_8x8(rows);
         for (long i = 0; i < 8; i++) _mm256_storeu_ps(packed + (d + i) * NR + lane, _mm256_mul_ps(rows[i], factor));
@@ -321,7 +339,7 @@ template <int R>
 void score(const Head& head, long first, long in_block, long key, Vec* most) {
   Vec sums[R][2] = {};
   for (long d = 0; d < head.dim; d += NR)
-    multiply<R>(head.queries + head.layout.place(first + in_block, d), head.layout.row_step,
+    multiply(head.queries + head.layout.place(first + in_block, d), head.layout.row_step,
                 head.keys + key * head.dim + d * NR, NR, sums);
   if (key + NR > head.length)  // what is beyond the last key adds nothing
     for (int half = 0; half < 2; half++) {
@@ -353,7 +371,7 @@ template <int R>
 void gather(const Head& head, long first, long in_block, long d, const float* share) {
   Vec sums[R][2] = {};
   const float* const panel = head.values + d / NR * head.value_step;
-  multiply<R>(head.scores + in_block * head.score_step, head.score_step, panel, head.length, sums);
+  multiply(head.scores + in_block * head.score_step, head.score_step, panel, head.length, sums);
   for (int r = 0; r < R; r++)
     for (int half = 0; half < 2; half++)
       store(head.outputs + (first + in_block + r) * head.size + d + half * LANES, sums[r][half] * share[in_block + r]);
@@ -364,24 +382,27 @@ void attend_block(const Head& head, long first, long queries) {
   float share[BLOCK_QUERIES];
   for (long q = 0; q < queries; q++) most[q] = all(-INFINITY);
   for (long key = 0; key < head.length; key += NR)
-    for (long q = 0; q < queries; q += TILE_ROWS)
-      call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { score<R>(head, first, q, key, most); });
+    for (long q = 0; q < queries; q += QUERY_ROWS)
+      call_with<QUERY_ROWS>(least(QUERY_ROWS, queries - q), [&]<int R>() { score<R>(head, first, q, key, most); });
   for (long q = 0; q < queries; q++)
     share[q] = exponentials(head.scores + q * head.score_step, head.padded, largest_of(most[q]));
   for (long d = 0; d < head.dim; d += NR)
-    for (long q = 0; q < queries; q += TILE_ROWS)
-      call_with<TILE_ROWS>(least(TILE_ROWS, queries - q), [&]<int R>() { gather<R>(head, first, q, d, share); });
+    for (long q = 0; q < queries; q += QUERY_ROWS)
+      call_with<QUERY_ROWS>(least(QUERY_ROWS, queries - q), [&]<int R>() { gather<R>(head, first, q, d, share); });
 }
 
 }  // namespace
 
 extern "C" {
 
-// How many outputs a panel of weights has; their number must be a multiple, and that of a head's dimensions.
+// How many columns a panel has; the number of outputs must be a multiple, and that of a head's dimensions.
 long panel_outputs() { return NR; }
 
+// How many outputs the packed weights of a tile have; the last of a product may have fewer.
+long tile_outputs() { return TILE_COLUMNS; }
+
 // outputs[rows][outer] = inputs[rows][inner] * weights + bias, + residual[rows][outer] unless that is null, and GELU of
-// that if it is asked for. weights[outer / NR][inner][NR]. In panels: outputs[outer / NR][rows][NR].
+// that if it is asked for. weights[outer / tile][inner][tile]. In panels: outputs[outer / NR][rows][NR].
 void multiply_rows(const float* inputs, long rows, long inner, const float* weights, const float* bias,
                    const float* residual, float* outputs, long outer, long applies_gelu, long in_panels) {
   const Target target{bias, residual, outputs, layout_of(rows, outer, in_panels), applies_gelu != 0};
@@ -389,13 +410,11 @@ void multiply_rows(const float* inputs, long rows, long inner, const float* weig
     const long stop = least(rows, start + BLOCK_ROWS);
     for (long first = 0; first < inner; first += BLOCK_INNER) {
       const long count = least(BLOCK_INNER, inner - first);
-      for (long column = 0; column < outer; column += NR)
-        for (long row = start; row < stop; row += TILE_ROWS)
-          call_with<TILE_ROWS>(least(TILE_ROWS, stop - row), [&]<int R>() {
-            make_tile<R>(target, row, column, first == 0, first + count == inner, [&](Vec(&sums)[R][2]) {
-              multiply<R>(inputs + row * inner + first, inner, weights + column * inner + first * NR, count, sums);
-            });
-          });
+      for_tiles(start, stop, outer, [&]<int R, int V>(long row, long column) {
+        make_tile<R, V>(target, row, column, first == 0, first + count == inner, [&](Vec(&sums)[R][V]) {
+          multiply(inputs + row * inner + first, inner, weights + column * inner + first * V * LANES, count, sums);
+        });
+      });
     }
   }
 }
@@ -403,7 +422,7 @@ void multiply_rows(const float* inputs, long rows, long inner, const float* weig
 #if defined(__AVX512VNNI__)
 
 // The same in int8: inputs are rounded to 255 levels, of `group` neighbours of a row by the largest of them.
-// weights[outer / NR][inner / 4][NR][4]; scales and offsets have [outer / NR][inner / group][NR].
+// weights[outer / tile][inner / 4][tile][4]; scales and offsets have [outer / tile][inner / group][tile].
 void multiply_rows_int8(const float* inputs, long rows, long inner, long group, const int8_t* weights,
                         const float* scales, const int32_t* offsets, const float* bias, const float* residual,
                         float* outputs, long outer, long applies_gelu, long in_panels) {
@@ -418,14 +437,12 @@ void multiply_rows_int8(const float* inputs, long rows, long inner, long group, 
       for (long part = 0; part < groups; part++)
         steps[(row - start) * groups + part] = round_group(inputs + row * inner + part * group, group,
                                                            rounded + (row - start) * inner + part * group);
-    for (long column = 0; column < outer; column += NR)
-      for (long row = start; row < stop; row += TILE_ROWS)
-        call_with<TILE_ROWS>(least(TILE_ROWS, stop - row), [&]<int R>() {
-          make_tile<R>(target, row, column, true, true, [&](Vec(&sums)[R][2]) {
-            const Int8Panel panel{weights + column * inner, scales + column * groups, offsets + column * groups};
-            multiply_int8<R>(rounded + (row - start) * inner, steps + (row - start) * groups, inner, group, panel, sums);
-          });
-        });
+    for_tiles(start, stop, outer, [&]<int R, int V>(long row, long column) {
+      make_tile<R, V>(target, row, column, true, true, [&](Vec(&sums)[R][V]) {
+        const Int8Group first{weights + column * inner, scales + column * groups, offsets + column * groups};
+        multiply_int8(rounded + (row - start) * inner, steps + (row - start) * groups, inner, group, first, sums);
+      });
+    });
   }
 }
 

@@ -61,9 +61,11 @@ class Native:
         if self._multiply_int8 is not None:
             self._multiply_int8.argtypes = (pointer, number, number, number, *[pointer] * 6, number, number, number)
             self._multiply_int8.restype = None
-        loaded.panel_outputs.restype = number
+        loaded.panel_outputs.restype = loaded.tile_outputs.restype = number
         self.panel_outputs = int(loaded.panel_outputs())
-        """How many outputs are computed together; what is not a multiple is left to torch."""
+        """How many outputs are in a panel; what is not a multiple is left to torch."""
+        self.tile_outputs = int(loaded.tile_outputs())
+        """How many outputs are computed together, and have their weights together."""
 
     def __deepcopy__(self, memo: object) -> Native:
         """The same: there is nothing in it that changes."""
@@ -126,7 +128,7 @@ class Native:
             rows,
             inner,
             weights.group,
-            weights.panels.data_ptr(),
+            weights.levels.data_ptr(),
             weights.scales.data_ptr(),
             weights.offsets.data_ptr(),
             bias.data_ptr(),
@@ -174,9 +176,23 @@ class Native:
         return values
 
 
-def pack(weight: torch.Tensor, panel_outputs: int) -> torch.Tensor:
-    """Weights (output x input) in panels: panel x input x output of the panel."""
-    return weight.view(-1, panel_outputs, weight.shape[1]).transpose(1, 2).contiguous()
+def pack(weight: torch.Tensor, tile_outputs: int) -> torch.Tensor:
+    """Weights (output x input) as tiles need them, in one row: tile x input x output of the tile.
+
+    The last tile has the outputs that are left.
+    """
+    import torch
+
+    return torch.cat([tile.t().reshape(-1) for tile in weight.split(tile_outputs)])
+
+
+def unpack(packed: torch.Tensor, outputs: int, tile_outputs: int) -> torch.Tensor:
+    """The weights again, output x input."""
+    import torch
+
+    inputs = packed.numel() // outputs
+    tiles = packed.split(tile_outputs * inputs)
+    return torch.cat([tile.view(inputs, -1).t() for tile in tiles])
 
 
 @dataclass(frozen=True)
@@ -184,15 +200,15 @@ class Int8Weights:
     """Weights of a product in int8, with a scale for each group of inputs and each output."""
 
     group: int
-    panels: torch.Tensor
-    """Panel x four inputs x output of the panel x input: what one instruction adds up."""
+    levels: torch.Tensor
+    """Tile x four inputs x output of the tile x input: what one instruction adds up."""
     scales: torch.Tensor
-    """Panel x group x output of the panel."""
+    """Tile x group x output of the tile."""
     offsets: torch.Tensor
     """The same: what is added to a sum, as inputs are counted from -128."""
 
 
-def pack_int8(weight: torch.Tensor, group: int, panel_outputs: int) -> Int8Weights:
+def pack_int8(weight: torch.Tensor, group: int, tile_outputs: int) -> Int8Weights:
     """Weights (output x input) in int8; `group` divides the inputs."""
     import torch
 
@@ -201,18 +217,9 @@ def pack_int8(weight: torch.Tensor, group: int, panel_outputs: int) -> Int8Weigh
     scales = parts.abs().amax(2) / INT8_LEVELS
     levels = torch.where(scales[..., None] > 0, parts / scales[..., None], 0).round().to(torch.int8)
     offsets = levels.sum(2, dtype=torch.int32) * -INT8_ZERO
-    in_panels = levels.view(-1, panel_outputs, inputs // 4, 4).transpose(1, 2).contiguous()
-    return Int8Weights(group, in_panels, *(_in_panels(each, panel_outputs) for each in (scales, offsets)))
-
-
-def _in_panels(values: torch.Tensor, panel_outputs: int) -> torch.Tensor:
-    """Output x group: panel x group x output of the panel."""
-    return values.view(-1, panel_outputs, values.shape[1]).transpose(1, 2).contiguous()
-
-
-def unpack(panels: torch.Tensor) -> torch.Tensor:
-    """The weights of panels, output x input."""
-    return panels.transpose(1, 2).reshape(-1, panels.shape[1])
+    fours = levels.view(outputs, inputs // 4, 4)
+    packed = torch.cat([tile.transpose(0, 1).reshape(-1) for tile in fours.split(tile_outputs)])
+    return Int8Weights(group, packed, pack(scales, tile_outputs), pack(offsets, tile_outputs))
 
 
 def native() -> Native | None:

@@ -88,7 +88,7 @@ class PackedProduct(Product):
 
 
 class NativeProduct(Product):
-    """A product by our own code, with its weights in panels."""
+    """A product by our own code, with its weights packed."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """Raises `NotFusibleError` where there is no such code."""
@@ -97,7 +97,7 @@ class NativeProduct(Product):
         if kernels is None:
             raise NotFusibleError("there is no compiler for its products")
         self._kernels = kernels
-        self.weight = constant(pack(self.weight.data, kernels.panel_outputs))
+        self.weight = constant(pack(self.weight.data, kernels.tile_outputs))
 
     @staticmethod
     def fits(outputs: int) -> bool:
@@ -124,7 +124,7 @@ class NativeProduct(Product):
     @property
     def plain_weight(self) -> Tensor:
         """The weights, as torch has them elsewhere."""
-        return unpack(self.weight)
+        return unpack(self.weight, len(self.bias), self._kernels.tile_outputs)
 
 
 class Bf16Product(Module):
@@ -161,7 +161,7 @@ class Int8Product(Module):
     def __init__(self, product: Product, group: int, kernels: Native) -> None:
         """`group` inputs share a scale; it divides their number, as the kernels' panel that of the outputs."""
         super().__init__()
-        self.weights = pack_int8(product.plain_weight, group, kernels.panel_outputs)
+        self.weights = pack_int8(product.plain_weight, group, kernels.tile_outputs)
         self.bias = constant(product.bias)
         self._kernels = kernels
 
