@@ -22,7 +22,7 @@ from ultimate_embedder.config import (
     with_options_of,
 )
 from ultimate_embedder.errors import UltimateEmbedderError, UsageError
-from ultimate_embedder.estimate import SESSION, Asked, PlanOptions, Report, make_plan, make_plan_options, no_report
+from ultimate_embedder.estimate import SESSION, PlanOptions, make_plan_options
 from ultimate_embedder.events import Emit, RunFinished, RunStarted, Warned, fan_out
 from ultimate_embedder.export import UploadConfig, UploadReport, make_upload_config
 from ultimate_embedder.find import (
@@ -38,7 +38,6 @@ from ultimate_embedder.locks import check_lock_order
 from ultimate_embedder.options import make_config
 from ultimate_embedder.output import Output
 from ultimate_embedder.pipeline import run
-from ultimate_embedder.planned import Plan, write_plan
 from ultimate_embedder.report import (
     Comparison,
     EventLog,
@@ -54,7 +53,9 @@ from ultimate_embedder.stop import StopSwitch
 from ultimate_embedder.terminal import valid_unicode
 
 if TYPE_CHECKING:
+    from ultimate_embedder.estimate import Asked, Report
     from ultimate_embedder.find import QueryModels
+    from ultimate_embedder.planned import Plan
     from ultimate_embedder.report import Telemetry
 
 
@@ -111,18 +112,23 @@ def ask_for_plan(
     chunks: Any, output: Any, options: Mapping[str, Any], own: PlanOptions, command: Sequence[str] = ()
 ) -> Asked:
     """The checked options of a plan; without an output, one that does not exist is looked at."""
+    from ultimate_embedder.estimate import Asked  # an eighth of a second, which a run does not need
+
     nowhere = Path(tempfile.gettempdir()) / f"no-output-{uuid.uuid4().hex}"
     config = make_config(chunks, nowhere if output is None else output, **options)
     return Asked(config, own, has_output=output is not None, command=tuple(map(valid_unicode, command)))
 
 
-def plan_and_store(asked: Asked, *, quiet: bool, least_level: int | None = None, report: Report = no_report) -> Plan:
+def plan_and_store(asked: Asked, *, quiet: bool, least_level: int | None = None, report: Report | None = None) -> Plan:
     """Make a plan, and put it into its output, if it has one; nothing else is changed there."""
+    from ultimate_embedder.estimate import make_plan, no_report
+    from ultimate_embedder.planned import write_plan
+
     stop = StopSwitch()
     with contextlib.ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         emit = fan_out([stack.enter_context(make_progress(quiet, least_level))])
-        made = make_plan(asked, emit, report=report, stop=stop)
+        made = make_plan(asked, emit, report=report or no_report, stop=stop)
     if asked.has_output:
         write_plan(Output(asked.run.output), made)
     return made

@@ -363,6 +363,11 @@ class Output:
         return self.folder / PLAN_NAME
 
     @property
+    def has_plan(self) -> bool:
+        """Whether there is anything where a plan is stored, also if it cannot be read."""
+        return os.path.lexists(self.plan_path)
+
+    @property
     def lock_path(self) -> Path:
         """Locked by the process that writes to the output."""
         return self.folder / LOCK_NAME

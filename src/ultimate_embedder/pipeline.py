@@ -72,7 +72,6 @@ from ultimate_embedder.inputs import check_collections, discover, target_name
 from ultimate_embedder.lock import HeldOutput, hold_output
 from ultimate_embedder.models import require_backend
 from ultimate_embedder.output import CollectionOutput, Output
-from ultimate_embedder.planned import read_plan
 from ultimate_embedder.planning import PassPlan, as_candidate
 from ultimate_embedder.session import Faults, Session, open_session
 from ultimate_embedder.state import Damaged
@@ -233,6 +232,10 @@ def _remove_leftovers(output: Path, emit: Emit) -> None:
 
 def _tell_plan(output: Output, emit: Emit) -> None:
     """Tell of the plan in the output, so that the summary can have it beside what happens."""
+    if not output.has_plan:
+        return
+    from ultimate_embedder.planned import read_plan  # its schema takes a tenth of a second
+
     plan = read_plan(output)
     if isinstance(plan, Damaged):
         emit(Warned(message=f"{plan}; it is not compared with this run"))

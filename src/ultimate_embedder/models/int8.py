@@ -14,7 +14,8 @@ other way.
 from __future__ import annotations
 
 TORCH, OPENVINO = "torch", "openvino"  # backends
-NATIVE = "native"
+NATIVE = "native-asymmetric"
+"""Activations are rounded between the least and the largest of a group; `native` was as far below 0 as above."""
 GROUPS = (128, 64, 32)
 """Sizes of groups, the fastest first: fewer scales are less work, and lose more."""
 BALANCED = f"{OPENVINO}-balanced"

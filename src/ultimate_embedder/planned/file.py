@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,7 +21,7 @@ def read_plan(output: Output) -> Plan | Damaged | None:
 def write_plan(output: Output, plan: Plan) -> Path:
     """Put the plan into an output, in the place of an earlier plan and of nothing else."""
     path = output.plan_path
-    if os.path.lexists(path) and not isinstance(read_plan(output), Plan):
+    if output.has_plan and not isinstance(read_plan(output), Plan):
         raise UsageError(
             f"{path} exists and is no plan of this version, or it is damaged. Move it, or give another --output."
         )

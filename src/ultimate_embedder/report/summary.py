@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
 from ultimate_embedder import events
 from ultimate_embedder.execution import NODE_LOST
-from ultimate_embedder.planned import Plan
 from ultimate_embedder.report.environment import describe_machine, find_versions
 from ultimate_embedder.report.nodes import NodeTotals
 from ultimate_embedder.report.pass_totals import PassTotals, encode_seconds
-from ultimate_embedder.report.plan_check import PlanCheck
 from ultimate_embedder.report.quota import mitigations_quota, records_quota
 from ultimate_embedder.report.rejections import RejectionGroups, as_group
 from ultimate_embedder.report.roll_up import began, mitigation_key, rolled_up
@@ -42,6 +40,9 @@ from ultimate_embedder.summary import (
 )
 from ultimate_embedder.terminal import valid_unicode
 from ultimate_embedder.types import ExportedFile, RejectedGroup, node_of
+
+if TYPE_CHECKING:
+    from ultimate_embedder.report.plan_check import PlanCheck
 
 MOST_LEASES = 10_000  # of a collection; events.jsonl has all
 SLOWEST = 8
@@ -155,6 +156,9 @@ class SummaryBuilder:
         self.summary.warnings.append(f"{event.node} ({event.address}) was refused: {event.reason}")
 
     def _plan_found(self, event: events.PlanFound) -> None:
+        from ultimate_embedder.planned import Plan  # most runs have no plan, and its schema takes a tenth of a second
+        from ultimate_embedder.report.plan_check import PlanCheck
+
         self._plan = PlanCheck(Plan.model_validate(event.plan))
 
     def _collection_started(self, event: events.CollectionStarted) -> None:

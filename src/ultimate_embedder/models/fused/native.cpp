@@ -202,32 +202,38 @@ inline void make_tile(const Target& target, long row, long column, bool is_first
 
 #if defined(__AVX512VNNI__)
 
-constexpr float LEVELS = 127;
-constexpr int32_t ZERO = 128;  // the level of 0: inputs of vpdpbusd are unsigned
+constexpr float LEVELS = 255;  // steps between the least and the largest number of a group
 
 // What a group of inputs and the columns of a tile have.
 struct Int8Group {
-  const int8_t* weights;   // of 4 inputs at a time
-  const float* scales;     // of a group and an output
-  const int32_t* offsets;  // what ZERO adds to a sum, negative
+  const int8_t* weights;  // of 4 inputs at a time
+  const float* scales;    // of a group and an output
+  const float* sums;      // of the group's weights of an output
 };
 
-// Numbers that share a scale become levels; gives the step between two of these.
-inline float round_group(const float* values, long count, uint8_t* levels) {
-  __m512 largest = _mm512_setzero_ps(), not_finite = _mm512_setzero_ps();
+// Numbers of a group are `least` + level * `step`.
+struct Range {
+  float least, step;
+};
+
+// Numbers that share a range become levels. From the least to the largest, as most groups are not symmetric, and those
+// after GELU are nearly all above 0: half of the levels would never be used.
+inline Range round_group(const float* values, long count, uint8_t* levels) {
+  __m512 least = _mm512_loadu_ps(values), largest = least, not_finite = _mm512_setzero_ps();
   for (long k = 0; k < count; k += LANES) {
     const __m512 value = _mm512_loadu_ps(values + k);
-    largest = _mm512_max_ps(largest, _mm512_abs_ps(value));
+    least = _mm512_min_ps(least, value);
+    largest = _mm512_max_ps(largest, value);
     not_finite = _mm512_fmadd_ps(value, _mm512_setzero_ps(), not_finite);  // NaN from there on
   }
-  const float most = _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(not_finite);
-  const __m512 per_step = _mm512_set1_ps(most > 0 ? LEVELS / most : 0);
+  const float lowest = _mm512_reduce_min_ps(least);
+  const float width = _mm512_reduce_max_ps(largest) - lowest + _mm512_reduce_add_ps(not_finite);
+  const __m512 origin = _mm512_set1_ps(lowest), per_step = _mm512_set1_ps(width > 0 ? LEVELS / width : 0);
   for (long k = 0; k < count; k += LANES) {
-    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(values + k), per_step));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(levels + k),
-                     _mm512_cvtepi32_epi8(_mm512_add_epi32(level, _mm512_set1_epi32(ZERO))));
+    const __m512 above = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(values + k), origin), per_step);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(levels + k), _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(above)));
   }
-  return most / LEVELS;
+  return {lowest, width / LEVELS};
 }
 
 // vpdpbusd. With its intrinsic GCC 12 copies and spills most of a tile's counts in each step, which halves the speed.
@@ -237,13 +243,13 @@ inline void add_products(__m512i& counts, __m512i levels, __m512i weights) {
 
 // What a group of inputs of R rows adds to `sums`. Not inlined: there are registers for its counts or for the sums.
 template <int R, int V>
-[[gnu::noinline]] void add_group(const uint8_t* levels, long inner, long count, const float* steps, long groups,
+[[gnu::noinline]] void add_group(const uint8_t* levels, long inner, long count, const Range* ranges, long groups,
                                  Int8Group group, Vec (&sums)[R][V]) {
   __m512i counts[R][V];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-    for (int v = 0; v < V; v++) counts[r][v] = _mm512_loadu_si512(group.offsets + v * LANES);
+    for (int v = 0; v < V; v++) counts[r][v] = _mm512_setzero_si512();
   const int8_t* b = group.weights;
   for (long k = 0; k < count; k += 4, b += 4 * V * LANES) {
     for (long line = 0; line < V * LANES; line += LINE) __builtin_prefetch(b + 4 * (AHEAD * LANES + line));
@@ -261,22 +267,24 @@ template <int R, int V>
   }
 #pragma GCC unroll 4
   for (int v = 0; v < V; v++) {
-    const Vec scales = load(group.scales + v * LANES);
+    const Vec scales = load(group.scales + v * LANES), weights = load(group.sums + v * LANES);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++)
-      sums[r][v] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][v])) * scales * steps[r * groups];
+    for (int r = 0; r < R; r++) {
+      const Range range = ranges[r * groups];
+      sums[r][v] += static_cast<Vec>(_mm512_cvtepi32_ps(counts[r][v])) * scales * range.step + weights * range.least;
+    }
   }
 }
 
 // R rows of levels times V vectors of columns, added to `sums`.
 template <int R, int V>
-inline void multiply_int8(const uint8_t* levels, const float* steps, long inner, long group, Int8Group first,
+inline void multiply_int8(const uint8_t* levels, const Range* ranges, long inner, long group, Int8Group first,
                           Vec (&sums)[R][V]) {
   const long groups = inner / group, columns = V * LANES;
   for (long part = 0; part < groups; part++) {
     const Int8Group of_part{first.weights + part * group * columns, first.scales + part * columns,
-                            first.offsets + part * columns};
-    add_group<R, V>(levels + part * group, inner, group, steps + part, groups, of_part, sums);
+                            first.sums + part * columns};
+    add_group<R, V>(levels + part * group, inner, group, ranges + part, groups, of_part, sums);
   }
 }
 
@@ -421,26 +429,26 @@ void multiply_rows(const float* inputs, long rows, long inner, const float* weig
 
 #if defined(__AVX512VNNI__)
 
-// The same in int8: inputs are rounded to 255 levels, of `group` neighbours of a row by the largest of them.
-// weights[outer / tile][inner / 4][tile][4]; scales and offsets have [outer / tile][inner / group][tile].
+// The same in int8: inputs are rounded to 256 levels, of `group` neighbours of a row from the least to the largest.
+// weights[outer / tile][inner / 4][tile][4]; scales and their groups' sums have [outer / tile][inner / group][tile].
 void multiply_rows_int8(const float* inputs, long rows, long inner, long group, const int8_t* weights,
-                        const float* scales, const int32_t* offsets, const float* bias, const float* residual,
+                        const float* scales, const float* sums, const float* bias, const float* residual,
                         float* outputs, long outer, long applies_gelu, long in_panels) {
   const Target target{bias, residual, outputs, layout_of(rows, outer, in_panels), applies_gelu != 0};
   const long groups = inner / group;
   thread_local Aligned memory;
-  float* const steps = memory.of_size(BLOCK_ROWS * (groups + inner / 4));
-  uint8_t* const rounded = reinterpret_cast<uint8_t*>(steps + BLOCK_ROWS * groups);
+  Range* const ranges = reinterpret_cast<Range*>(memory.of_size(BLOCK_ROWS * (2 * groups + inner / 4)));
+  uint8_t* const rounded = reinterpret_cast<uint8_t*>(ranges + BLOCK_ROWS * groups);
   for (long start = 0; start < rows; start += BLOCK_ROWS) {
     const long stop = least(rows, start + BLOCK_ROWS);
     for (long row = start; row < stop; row++)
       for (long part = 0; part < groups; part++)
-        steps[(row - start) * groups + part] = round_group(inputs + row * inner + part * group, group,
-                                                           rounded + (row - start) * inner + part * group);
+        ranges[(row - start) * groups + part] = round_group(inputs + row * inner + part * group, group,
+                                                            rounded + (row - start) * inner + part * group);
     for_tiles(start, stop, outer, [&]<int R, int V>(long row, long column) {
-      make_tile<R, V>(target, row, column, true, true, [&](Vec(&sums)[R][V]) {
-        const Int8Group first{weights + column * inner, scales + column * groups, offsets + column * groups};
-        multiply_int8(rounded + (row - start) * inner, steps + (row - start) * groups, inner, group, first, sums);
+      make_tile<R, V>(target, row, column, true, true, [&](Vec(&tile)[R][V]) {
+        const Int8Group first{weights + column * inner, scales + column * groups, sums + column * groups};
+        multiply_int8(rounded + (row - start) * inner, ranges + (row - start) * groups, inner, group, first, tile);
       });
     });
   }
@@ -512,8 +520,7 @@ void try_all() {
   normalize_rows(results.data(), 1, NR, zeros, zeros, 1);
 #if defined(__AVX512VNNI__)
   const std::vector<int8_t> weights(NR * NR);
-  const std::vector<int32_t> offsets(NR);
-  multiply_rows_int8(zeros, 1, NR, NR, weights.data(), zeros, offsets.data(), zeros, zeros, results.data(), NR, 1, 0);
+  multiply_rows_int8(zeros, 1, NR, NR, weights.data(), zeros, zeros, zeros, zeros, results.data(), NR, 1, 0);
 #endif
 }
 

@@ -39,7 +39,7 @@ COMPILING_S = 120.0
 TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).try_all()"
 TRYING_S = 60.0
 VNNI = "avx512_vnni"
-INT8_LEVELS, INT8_ZERO = 127, 128
+INT8_LEVELS = 127  # of weights, on either side of 0
 LONGEST_ATTENTION = 1024  # tokens: keys and values of more leave the second cache, and torch's kernel works in blocks
 
 _compiling = OrderedLock("kernels", Rank.KERNELS)
@@ -130,7 +130,7 @@ class Native:
             weights.group,
             weights.levels.data_ptr(),
             weights.scales.data_ptr(),
-            weights.offsets.data_ptr(),
+            weights.sums.data_ptr(),
             bias.data_ptr(),
             None if residual is None else outputs.data_ptr(),
             outputs.data_ptr(),
@@ -204,8 +204,8 @@ class Int8Weights:
     """Tile x four inputs x output of the tile x input: what one instruction adds up."""
     scales: torch.Tensor
     """Tile x group x output of the tile."""
-    offsets: torch.Tensor
-    """The same: what is added to a sum, as inputs are counted from -128."""
+    sums: torch.Tensor
+    """The same: of the weights of a group and an output, as inputs are counted from the least of theirs."""
 
 
 def pack_int8(weight: torch.Tensor, group: int, tile_outputs: int) -> Int8Weights:
@@ -216,10 +216,10 @@ def pack_int8(weight: torch.Tensor, group: int, tile_outputs: int) -> Int8Weight
     parts = weight.view(outputs, inputs // group, group)
     scales = parts.abs().amax(2) / INT8_LEVELS
     levels = torch.where(scales[..., None] > 0, parts / scales[..., None], 0).round().to(torch.int8)
-    offsets = levels.sum(2, dtype=torch.int32) * -INT8_ZERO
+    sums = levels.sum(2, dtype=torch.int32) * scales
     fours = levels.view(outputs, inputs // 4, 4)
     packed = torch.cat([tile.transpose(0, 1).reshape(-1) for tile in fours.split(tile_outputs)])
-    return Int8Weights(group, packed, pack(scales, tile_outputs), pack(offsets, tile_outputs))
+    return Int8Weights(group, packed, pack(scales, tile_outputs), pack(sums, tile_outputs))
 
 
 def native() -> Native | None:
