@@ -46,11 +46,19 @@ def numbers(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def rounded(values: torch.Tensor, group: int) -> torch.Tensor:
+def rounded_weights(values: torch.Tensor, group: int) -> torch.Tensor:
     """Rows in steps of 1/127 of the largest number of each group."""
     parts = values.double().view(len(values), -1, group)
     steps = parts.abs().amax(2, keepdim=True) / 127
-    return torch.where(steps > 0, (parts / steps).round() * steps, 0).view(values.shape)
+    return ((parts / steps).round() * steps).view(values.shape)
+
+
+def rounded_inputs(values: torch.Tensor, group: int) -> torch.Tensor:
+    """Rows in 255 steps between the least and the largest number of each group."""
+    parts = values.double().view(len(values), -1, group)
+    least = parts.amin(2, keepdim=True)
+    steps = (parts.amax(2, keepdim=True) - least) / 255
+    return torch.where(steps > 0, ((parts - least) / steps).round() * steps + least, parts).view(values.shape)
 
 
 @pytest.mark.parametrize(("outer", "inner", "group"), [(32, 32, 32), (96, 384, 128), (64, 1536, 64), (1152, 96, 32)])
@@ -59,12 +67,13 @@ def test_products_are_those_of_rounded_numbers(kernels: Native, outer: int, inne
     product = Int8Product(Product(weight, bias), group, kernels)
     for rows in (1, 2, 11, 12, 13, 263, 265, 530):
         inputs, residual = numbers(rows, inner) * 3, numbers(rows, outer)
-        inputs[0, :group] = 0
-        expected = rounded(inputs, group) @ rounded(weight, group).t() + bias
+        inputs[0, :group] = 7  # no step between its numbers
+        inputs[1:3, :group] += 20  # none below 0
+        expected = rounded_inputs(inputs, group) @ rounded_weights(weight, group).t() + bias
         most = 1e-5 * expected.abs().max()  # a number halfway between two levels may go to either
         off = (product(inputs) - expected).abs()
         assert off.median() <= most
-        assert off.max() <= 1e-5 + 3 * weight.abs().max() * inputs.abs().max() / 127
+        assert off.max() <= most + 3 * weight.abs().max() * (inputs.max() - inputs.min()) / 255
         assert (product.gelu(inputs) - F.gelu(product(inputs))).abs().max() < 1e-5
         assert (product.added_to(residual.clone(), inputs) - product(inputs) - residual).abs().max() < 2e-4  # of 400
         assert torch.equal(product.in_panels(inputs).transpose(0, 1).flatten(1), product(inputs))
@@ -129,7 +138,7 @@ def test_a_run_says_how_int8_was_computed_and_the_next_one_has_nothing_to_do(
     options: dict[str, Any] = {"models": [str(tiny_model("bert"))], "devices": "cpu", "exports": "npy", "quiet": True}
     chunks = write_chunks(TEXTS)
     first = embed(chunks, tmp_path / "out", precision="int8", **options).collections[0].passes[0]
-    assert (first.quantization, first.dtype, first.encoded_texts) == ("native-128", "int8", len(TEXTS))
+    assert (first.quantization, first.dtype, first.encoded_texts) == ("native-asymmetric-128", "int8", len(TEXTS))
     assert in_words(first.quantization) == "native kernels, groups of 128"
     assert first.agreement is not None
     assert 0.99 < first.agreement.mean_cosine < 1
@@ -143,7 +152,7 @@ def test_the_smallest_loss_is_found_among_groups(write_chunks: WriteChunks, tmp_
     summary = embed(write_chunks(TEXTS), tmp_path / "out", precision="int8", min_cosine=0.9, **options)
     choice = summary.collections[0].passes[0].choice
     assert choice is not None
-    assert [way.quantization for way in choice.measured] == ["native-128", "native-64", "native-32"]
+    assert [way.quantization for way in choice.measured] == ["native-asymmetric-128", "native-asymmetric-64", "native-asymmetric-32"]
 
 
 @only_with_vnni
@@ -156,7 +165,7 @@ def test_a_model_that_does_not_suit_is_openvinos_beside_one_that_does(
         write_chunks(TEXTS[:3]), tmp_path / "out", models=models, devices="cpu", precision="int8", quiet=True
     )
     ways = [single.quantization for single in summary.collections[0].passes]
-    assert ways == ["native-128", "openvino-balanced-128"]
+    assert ways == ["native-asymmetric-128", "openvino-balanced-128"]
 
 
 def test_without_kernels_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
