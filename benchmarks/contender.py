@@ -52,16 +52,27 @@ def sentence_transformers(model: str, texts: list[str], processes: int = 0) -> R
     return vectors, seconds
 
 
+def pools_first(model: str) -> bool:
+    """Whether a model's vector is that of the first token, not the mean."""
+    return bool(json.loads((Path(model) / "1_Pooling" / "config.json").read_text())["pooling_mode_cls_token"])
+
+
+def max_tokens(model: str) -> int:
+    """The token limit of a model."""
+    return int(json.loads((Path(model) / "sentence_bert_config.json").read_text())["max_seq_length"])
+
+
 def onnxruntime_by_hand(model: str, texts: list[str], batch: int = 32) -> Result:
-    """What a notebook does: sort by characters, batches of 32, mean pooling."""
+    """What a notebook does: sort by characters, batches of 32."""
     import onnxruntime
     from tokenizers import Tokenizer
 
     session = onnxruntime.InferenceSession(str(Path(model) / "model.onnx"), providers=["CPUExecutionProvider"])
     names = {each.name for each in session.get_inputs()}
     tokenizer = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
-    tokenizer.enable_truncation(json.loads((Path(model) / "sentence_bert_config.json").read_text())["max_seq_length"])
+    tokenizer.enable_truncation(max_tokens(model))
     tokenizer.enable_padding()
+    first = pools_first(model)
     started = time.perf_counter()
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     vectors = np.empty((len(texts), 384), np.float32)
@@ -72,7 +83,7 @@ def onnxruntime_by_hand(model: str, texts: list[str], batch: int = 32) -> Result
         inputs = {"input_ids": np.array([each.ids for each in encoded]), "attention_mask": mask}
         inputs |= {"token_type_ids": np.zeros_like(mask)}
         hidden = session.run(None, {name: inputs[name] for name in names})[0]
-        pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+        pooled = hidden[:, 0] if first else (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         vectors[rows] = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     return vectors, time.perf_counter() - started
 
@@ -83,15 +94,15 @@ def fastembed(model: str, texts: list[str]) -> Result:
     from fastembed.common.model_description import ModelSource, PoolingType
 
     TextEmbedding.add_custom_model(
-        model="local/minilm",
-        pooling=PoolingType.MEAN,
+        model="local/model",
+        pooling=PoolingType.CLS if pools_first(model) else PoolingType.MEAN,
         normalization=True,
-        sources=ModelSource(hf="local/minilm"),
+        sources=ModelSource(hf="local/model"),
         dim=384,
         model_file="model.onnx",
     )
-    loaded = TextEmbedding("local/minilm", specific_model_path=model, cache_dir=str(Path(model).parent))
-    loaded.model.tokenizer.enable_truncation(256)
+    loaded = TextEmbedding("local/model", specific_model_path=model, cache_dir=str(Path(model).parent))
+    loaded.model.tokenizer.enable_truncation(max_tokens(model))
     started = time.perf_counter()
     vectors = np.array(list(loaded.embed(texts)))
     return vectors, time.perf_counter() - started

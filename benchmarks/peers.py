@@ -61,7 +61,8 @@ def main() -> None:
     parser.add_argument("--chunks", type=Path, help="a chunk folder, instead of generated texts")
     parser.add_argument("--rounds", type=int, help="(default: 5, quick: 2)")
     parser.add_argument("--model", default="all-minilm-l6-v2", help="a name or a folder (default: %(default)s)")
-    parser.add_argument("--only", default="", help="contenders, with commas")
+    parser.add_argument("--only", default="", help="contenders, with semicolons between; always with " + REFERENCE)
+    parser.add_argument("--without", default="", help="contenders to leave out, with semicolons between")
     parser.add_argument("--plot", type=Path, help="write an SVG there too")
     options = parser.parse_args()
     texts = (
@@ -69,7 +70,8 @@ def main() -> None:
     )
     names = [name for name in CONTENDERS if not options.quick or name in QUICK]
     if options.only:
-        names = [name for name in names if name in [REFERENCE, *(word.strip() for word in options.only.split(";"))]]
+        names = [name for name in CONTENDERS if name in (REFERENCE, *_listed(options.only))]
+    names = [name for name in names if name not in _listed(options.without)]
     pythons = {name: python for name in names if (python := _python(name))}
     result = measure(texts, pythons, options.rounds or (2 if options.quick else 5), options.model)
     (BUILD / "peers.json").write_text(json.dumps(result, indent=2))
@@ -78,6 +80,13 @@ def main() -> None:
         # those with vectors of this model: a static one is a hundred times as fast, and no bar beside it could be seen
         rows = [(row["name"], row["ratio"]) for row in result["rows"] if not np.isnan(row["mean_cosine"])]
         bars(options.plot, "texts per second, sentence-transformers = 1", rows, result["limit_ratio"], "sgemm limit")
+
+
+def _listed(names: str) -> list[str]:
+    listed = [name.strip() for name in names.split(";") if name.strip()]
+    if unknown := [name for name in listed if name not in CONTENDERS]:
+        sys.exit(f"no contender is called {unknown[0]!r}; there are: {'; '.join(CONTENDERS)}")
+    return listed
 
 
 def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -> dict[str, Any]:

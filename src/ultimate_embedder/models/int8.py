@@ -1,7 +1,7 @@
 """The ways in which int8 products are computed. A way is part of a pass's identity, as its vectors differ from others'.
 
-Our own kernels (`native_int8.py`), for models of BERT's shape on CPUs with AVX-512 VNNI: weights and activations have a
-scale for each group of inputs.
+Our own kernels (`native_int8.py`), for models of BERT's shape on CPUs with AVX-512 VNNI: weights have a scale for
+each group of inputs, activations a range.
 
 OpenVINO: the weights of every product are int8 with a scale per output channel. On CPUs with VNNI the activations
 become int8 too, in groups of neighbouring numbers of a row, each with a scale of its own; without VNNI they stay in

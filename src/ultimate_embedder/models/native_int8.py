@@ -1,6 +1,7 @@
 """int8 on a CPU by our own kernels: the products of models of BERT's shape, where there is AVX-512 VNNI.
 
-Weights have a scale for each output and each group of inputs, activations one for each group of a row. Both are
+Weights have a scale for each output and each group of inputs; activations have 256 levels between the least and the
+largest number of each group of a row, as those after GELU and after norms are not as far below 0 as above. Both are
 rounded when they are used or loaded, so that nothing is exported and no texts are needed. Sums of groups, norms,
 softmax and pooling are in fp32.
 """
