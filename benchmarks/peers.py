@@ -97,16 +97,25 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
     encoder = load_encoder(resolve_model(str(model)), "float32", "cpu")
     lengths = encoder.tokenize(texts).lengths
     runs: dict[str, list[Any]] = {name: [] for name in pythons}
+    failed: dict[str, str] = {}
     limits = []
     for number in range(rounds):
         limits.append(sgemm_gflops(machine()["cores"]))
         for name, python in pythons.items():
-            if name in ONCE and number:
+            if name in failed or (name in ONCE and number):
                 continue
             file = BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy"
             file.parent.mkdir(exist_ok=True)
             script = str(ROOT / "benchmarks" / "contender.py")
-            runs[name].append(watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)]))
+            try:
+                run = watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)])
+            except RuntimeError as error:
+                if name == REFERENCE:
+                    raise
+                failed[name] = str(error).strip().splitlines()[-1]  # a model that it cannot load, most often
+                print(f"  {name}: {error}", file=sys.stderr, flush=True)
+                continue
+            runs[name].append(run)
             print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
     reference = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(REFERENCE)}.npy")
     gflops = {kind: statistics.median(limit[kind] for limit in limits) for kind in limits[0]}
@@ -114,6 +123,8 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
     base = statistics.median(run.answer["seconds"] for run in runs[REFERENCE])
     rows = []
     for name, each in runs.items():
+        if not each:
+            continue
         seconds = [run.answer["seconds"] for run in each]
         vectors = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy")
         # vectors of other dimensions cannot be compared
@@ -141,6 +152,7 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
         "limit_seconds": limit_s,
         "limit_ratio": base / limit_s,
         "rounds": rounds,
+        "failed": failed,
         "rows": sorted(rows, key=lambda row: -row["ratio"]),
     }
 
@@ -161,6 +173,8 @@ def print_table(result: dict[str, Any]) -> None:
             f"{row['share_of_limit'] * 100:>8.0f}%{row['cpu_seconds']:>7.0f}{row['peak_mb']:>7.0f}"
             f"  {row['worst_cosine']:.5f}, {row['mean_cosine']:.5f}"
         )
+    for name, reason in result["failed"].items():
+        print(f"{name:34}failed: {reason}")
     rates = ", ".join(f"{kind} {rate:.0f}" for kind, rate in result["sgemm_gflops"].items())
     print(
         f"sgemm limit: {rates} GFLOP/s; of the fastest {result['limit_seconds']:.2f} s, ratio {result['limit_ratio']:.2f}"
