@@ -163,13 +163,13 @@ def print_table(result: dict[str, Any]) -> None:
         f"{result['model']}: {result['texts']} texts, {result['mean_tokens']:.0f} tokens on average, {result['rounds']} rounds, interleaved"
     )
     print(
-        f"{'':34}{'ratio':>6}{'texts/s':>9}{'tokens/s':>10}{'s (median, range)':>24}{'% limit':>9}{'CPU s':>7}{'MB':>7}  cosine worst, mean"
+        f"{'':34}{'ratio':>6}{'texts/s':>9}{'tokens/s':>10}{'s (median, range)':>26}{'% limit':>9}{'CPU s':>7}{'MB':>7}  cosine worst, mean"
     )
     for row in result["rows"]:
         seconds = row["seconds"]
         took = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
         print(
-            f"{row['name']:34}{row['ratio']:>6.2f}{row['texts_per_second']:>9.1f}{row['tokens_per_second']:>10,.0f}{took:>24}"
+            f"{row['name']:34}{row['ratio']:>6.2f}{row['texts_per_second']:>9.1f}{row['tokens_per_second']:>10,.0f}{took:>26}"
             f"{row['share_of_limit'] * 100:>8.0f}%{row['cpu_seconds']:>7.0f}{row['peak_mb']:>7.0f}"
             f"  {row['worst_cosine']:.5f}, {row['mean_cosine']:.5f}"
         )
