@@ -183,7 +183,7 @@ def pack(weight: torch.Tensor, tile_outputs: int) -> torch.Tensor:
     """
     import torch
 
-    return torch.cat([tile.t().reshape(-1) for tile in weight.split(tile_outputs)])
+    return torch.cat([tile.t().reshape(-1) for tile in torch.split(weight, tile_outputs)])
 
 
 def unpack(packed: torch.Tensor, outputs: int, tile_outputs: int) -> torch.Tensor:
@@ -191,7 +191,7 @@ def unpack(packed: torch.Tensor, outputs: int, tile_outputs: int) -> torch.Tenso
     import torch
 
     inputs = packed.numel() // outputs
-    tiles = packed.split(tile_outputs * inputs)
+    tiles = torch.split(packed, tile_outputs * inputs)
     return torch.cat([tile.view(inputs, -1).t() for tile in tiles])
 
 
@@ -218,7 +218,7 @@ def pack_int8(weight: torch.Tensor, group: int, tile_outputs: int) -> Int8Weight
     levels = torch.where(scales[..., None] > 0, parts / scales[..., None], 0).round().to(torch.int8)
     sums = levels.sum(2, dtype=torch.int32) * scales
     fours = levels.view(outputs, inputs // 4, 4)
-    packed = torch.cat([tile.transpose(0, 1).reshape(-1) for tile in fours.split(tile_outputs)])
+    packed = torch.cat([tile.transpose(0, 1).reshape(-1) for tile in torch.split(fours, tile_outputs)])
     return Int8Weights(group, packed, pack(scales, tile_outputs), pack(sums, tile_outputs))
 
 
