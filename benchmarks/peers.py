@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contender import CONTENDERS
-from benchmarks.measure import BUILD, ROOT, machine, make_texts, read_texts, sgemm_gflops, watch
+from benchmarks.measure import BUILD, ROOT, Watched, machine, make_texts, read_texts, sgemm_gflops, watch
 from benchmarks.plot import bars
 from ultimate_embedder.models import Encoder, load_encoder, load_on_backend, resolve_model, row_cosines
 from ultimate_embedder.models.exported import GraphWish
@@ -96,53 +96,11 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
     model = model_folder(name)
     encoder = load_encoder(resolve_model(str(model)), "float32", "cpu")
     lengths = encoder.tokenize(texts).lengths
-    runs: dict[str, list[Any]] = {name: [] for name in pythons}
-    failed: dict[str, str] = {}
-    limits = []
-    for number in range(rounds):
-        limits.append(sgemm_gflops(machine()["cores"]))
-        for name, python in pythons.items():
-            if name in failed or (name in ONCE and number):
-                continue
-            file = BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy"
-            file.parent.mkdir(exist_ok=True)
-            script = str(ROOT / "benchmarks" / "contender.py")
-            try:
-                run = watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)])
-            except RuntimeError as error:
-                if name == REFERENCE:
-                    raise
-                failed[name] = str(error).strip().splitlines()[-1]  # a model that it cannot load, most often
-                print(f"  {name}: {error}", file=sys.stderr, flush=True)
-                continue
-            runs[name].append(run)
-            print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
-    reference = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(REFERENCE)}.npy")
+    runs, limits, failed = _run_rounds(pythons, rounds, model)
     gflops = {kind: statistics.median(limit[kind] for limit in limits) for kind in limits[0]}
     limit_s = forward_gflop(encoder, lengths) / max(gflops.values())
     base = statistics.median(run.answer["seconds"] for run in runs[REFERENCE])
-    rows = []
-    for name, each in runs.items():
-        if not each:
-            continue
-        seconds = [run.answer["seconds"] for run in each]
-        vectors = np.load(BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy")
-        # vectors of other dimensions cannot be compared
-        cosines = row_cosines(vectors, reference) if vectors.shape == reference.shape else np.array([np.nan])
-        rows.append(
-            {
-                "name": name,
-                "seconds": seconds,
-                "ratio": base / statistics.median(seconds),
-                "texts_per_second": len(texts) / statistics.median(seconds),
-                "tokens_per_second": int(lengths.sum()) / statistics.median(seconds),
-                "share_of_limit": limit_s / statistics.median(seconds),
-                "cpu_seconds": statistics.median(run.cpu_seconds for run in each),
-                "peak_mb": statistics.median(run.peak_mb for run in each),
-                "worst_cosine": float(cosines.min()),
-                "mean_cosine": float(cosines.mean()),
-            }
-        )
+    rows = [_row(name, each, base, limit_s, lengths) for name, each in runs.items() if each]
     return {
         "machine": machine(),
         "model": encoder.name,
@@ -155,6 +113,58 @@ def measure(texts: list[str], pythons: dict[str, str], rounds: int, name: str) -
         "failed": failed,
         "rows": sorted(rows, key=lambda row: -row["ratio"]),
     }
+
+
+def _run_rounds(
+    pythons: dict[str, str], rounds: int, model: Path
+) -> tuple[dict[str, list[Watched]], list[dict[str, float]], dict[str, str]]:
+    """The runs of each contender, the limit of each round, and which could not run, and why."""
+    runs: dict[str, list[Watched]] = {name: [] for name in pythons}
+    failed: dict[str, str] = {}
+    limits = []
+    for number in range(rounds):
+        limits.append(sgemm_gflops(machine()["cores"]))
+        for name, python in pythons.items():
+            if name in failed or (name in ONCE and number):
+                continue
+            file = _vectors_file(name)
+            file.parent.mkdir(exist_ok=True)
+            script = str(ROOT / "benchmarks" / "contender.py")
+            try:
+                run = watch([python, script, name, str(model), str(BUILD / "texts.json"), str(file)])
+            except RuntimeError as error:
+                if name == REFERENCE:
+                    raise
+                failed[name] = str(error).strip().splitlines()[-1]  # a model that it cannot load, most often
+                print(f"  {name}: {error}", file=sys.stderr, flush=True)
+                continue
+            runs[name].append(run)
+            print(f"  {name}: {runs[name][-1].answer['seconds']:.2f} s", file=sys.stderr, flush=True)
+    return runs, limits, failed
+
+
+def _row(name: str, runs: list[Watched], base_s: float, limit_s: float, lengths: np.ndarray) -> dict[str, Any]:
+    seconds = [run.answer["seconds"] for run in runs]
+    median = statistics.median(seconds)
+    vectors, reference = np.load(_vectors_file(name)), np.load(_vectors_file(REFERENCE))
+    # vectors of other dimensions cannot be compared
+    cosines = row_cosines(vectors, reference) if vectors.shape == reference.shape else np.array([np.nan])
+    return {
+        "name": name,
+        "seconds": seconds,
+        "ratio": base_s / median,
+        "texts_per_second": len(lengths) / median,
+        "tokens_per_second": int(lengths.sum()) / median,
+        "share_of_limit": limit_s / median,
+        "cpu_seconds": statistics.median(run.cpu_seconds for run in runs),
+        "peak_mb": statistics.median(run.peak_mb for run in runs),
+        "worst_cosine": float(cosines.min()),
+        "mean_cosine": float(cosines.mean()),
+    }
+
+
+def _vectors_file(name: str) -> Path:
+    return BUILD / "vectors" / f"{list(CONTENDERS).index(name)}.npy"
 
 
 def print_table(result: dict[str, Any]) -> None:
