@@ -112,7 +112,7 @@ def ask_for_plan(
     chunks: Any, output: Any, options: Mapping[str, Any], own: PlanOptions, command: Sequence[str] = ()
 ) -> Asked:
     """The checked options of a plan; without an output, one that does not exist is looked at."""
-    from ultimate_embedder.estimate import Asked  # an eighth of a second, which a run does not need
+    from ultimate_embedder.estimate import Asked  # slow to import, and a run does not need it
 
     nowhere = Path(tempfile.gettempdir()) / f"no-output-{uuid.uuid4().hex}"
     config = make_config(chunks, nowhere if output is None else output, **options)

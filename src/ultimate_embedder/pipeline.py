@@ -234,7 +234,7 @@ def _tell_plan(output: Output, emit: Emit) -> None:
     """Tell of the plan in the output, so that the summary can have it beside what happens."""
     if not output.has_plan:
         return
-    from ultimate_embedder.planned import read_plan  # its schema takes a tenth of a second
+    from ultimate_embedder.planned import read_plan  # slow to import, and most runs have no plan
 
     plan = read_plan(output)
     if isinstance(plan, Damaged):

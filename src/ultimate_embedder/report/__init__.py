@@ -8,7 +8,6 @@ from ultimate_embedder.report.event_log import EventLog
 from ultimate_embedder.report.html import CSS as REPORT_CSS
 from ultimate_embedder.report.html import report_page, try_report, write_report
 from ultimate_embedder.report.listener import Listener
-from ultimate_embedder.report.plan_table import plan_lines
 from ultimate_embedder.report.progress import make_progress
 from ultimate_embedder.report.summary import SummaryBuilder
 from ultimate_embedder.report.table import print_summary
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ultimate_embedder.report.html.evaluation import write_evaluation_page
     from ultimate_embedder.report.html.live_page import LivePage, LiveParts
     from ultimate_embedder.report.metrics import CONTENT_TYPE, prometheus_text
+    from ultimate_embedder.report.plan_table import plan_lines
     from ultimate_embedder.report.telemetry import Telemetry, open_telemetry
 
 __all__ = [
@@ -65,6 +65,7 @@ _MODULES = {
     "evaluation_lines": "evaluation",
     "hit_lines": "hits",
     "open_telemetry": "telemetry",
+    "plan_lines": "plan_table",
     "prometheus_text": "metrics",
     "time_line": "hits",
     "write_comparison_page": "compare",

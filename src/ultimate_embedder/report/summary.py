@@ -156,7 +156,7 @@ class SummaryBuilder:
         self.summary.warnings.append(f"{event.node} ({event.address}) was refused: {event.reason}")
 
     def _plan_found(self, event: events.PlanFound) -> None:
-        from ultimate_embedder.planned import Plan  # most runs have no plan, and its schema takes a tenth of a second
+        from ultimate_embedder.planned import Plan  # slow to import, and most runs have no plan
         from ultimate_embedder.report.plan_check import PlanCheck
 
         self._plan = PlanCheck(Plan.model_validate(event.plan))
